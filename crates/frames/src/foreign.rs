@@ -8,7 +8,7 @@
 //! A frame that another kernel goes on using, and counts once more for us (it is *pinned*), returns to that kernel, which
 //! need not be its home: who holds pages of a file may have borrowed them. It may even be a frame of our own that we have lent.
 //!
-//! A kernel that dies takes its frames along: what is still in use of them here returns nowhere, or the next life of
+//! A kernel that dies takes its frames along: what is still in use of them here returns nowhere, or the next boot of
 //! that kernel would be given frames that it never lent.
 
 use alloc::{

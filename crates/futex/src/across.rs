@@ -47,13 +47,13 @@ use messages::{
 
 /// A queue that an operation of this kernel holds; dropping it releases it. Made in the drain, when the answer comes: so it is
 /// released also if the operation was dropped meanwhile.
-struct Held {
+struct HeldQueue {
     futexes: Arc<Futexes>,
     key: FutexKey,
     released: bool,
 }
 
-impl Held {
+impl HeldQueue {
     /// Wakes up to `count` waiters as the last thing.
     async fn release(mut self, count: u32) -> Result<u32> {
         self.released = true;
@@ -71,7 +71,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldQueue {
     fn drop(&mut self) {
         let (futexes, key) = (&self.futexes, self.key);
         match (self.released, key.kernel == futexes.me) {
@@ -133,9 +133,9 @@ impl Futexes {
         Ok(())
     }
 
-    async fn hold(self: &Arc<Self>, key: FutexKey) -> Result<Held> {
+    async fn hold(self: &Arc<Self>, key: FutexKey) -> Result<HeldQueue> {
         let futexes = self.clone();
-        let held = move || Held { futexes, key, released: false };
+        let held = move || HeldQueue { futexes, key, released: false };
         if key.kernel == self.me {
             return self.hold_here(key, self.me).await.map(|()| held());
         }
@@ -144,7 +144,7 @@ impl Futexes {
     }
 
     /// Holds the queues of two words of different kernels, in the order of these.
-    async fn hold_both(self: &Arc<Self>, one: FutexKey, other: FutexKey) -> Result<(Held, Held)> {
+    async fn hold_both(self: &Arc<Self>, one: FutexKey, other: FutexKey) -> Result<(HeldQueue, HeldQueue)> {
         if one.kernel < other.kernel {
             let one = self.hold(one).await?;
             return Ok((one, self.hold(other).await?));

@@ -30,7 +30,7 @@
 //! seen until it was seen again, and who waits neither takes nor frees a lock: at the end of the first time all of the circle was there.
 
 use crate::{
-    pi::{Owners, Waiting},
+    pi::{Owners, QueuedLocker},
     Futexes,
 };
 use alloc::vec::Vec;
@@ -46,7 +46,7 @@ const PATIENCE_NS: u64 = 1_000_000;
 
 impl Futexes {
     /// Waits for the lock; EDEADLK if the wait has closed a circle.
-    pub(crate) async fn unless_in_circle(&self, owners: &dyn Owners, waiting: Waiting<'_>) -> Result<()> {
+    pub(crate) async fn unless_in_circle(&self, owners: &dyn Owners, waiting: QueuedLocker<'_>) -> Result<()> {
         let thread = waiting.thread();
         let mut waiting = pin!(waiting);
         {

@@ -63,16 +63,17 @@ pub(crate) struct Locks {
 struct Table {
     queues: HashMap<FutexKey, Queue>,
     /// What each waiting thread waits for.
-    waiting: HashMap<Pid, Place>,
+    waiting: HashMap<Pid, WaitedLock>,
     /// Threads whose end this kernel will hear of.
     watched: HashSet<Pid>,
     /// Ends told so far.
     deaths: u64,
 }
 
-struct Place {
+/// The lock that a thread waits for.
+struct WaitedLock {
     key: FutexKey,
-    /// When it was taken.
+    /// When the thread joined its queue.
     since: u64,
 }
 
@@ -159,12 +160,12 @@ impl Locks {
         key: FutexKey,
         thread: Pid,
         only_try: bool,
-    ) -> Result<Option<Waiting<'_>>> {
+    ) -> Result<Option<QueuedLocker<'_>>> {
         loop {
             match self.attempt(words, owners, key, thread, only_try)? {
                 Step::Again => words.make_resident(&key, true).await?,
                 Step::Done(Attempt::Taken) => return Ok(None),
-                Step::Done(Attempt::Waiting(waiter)) => return Ok(Some(Waiting { locks: self, key, waiter })),
+                Step::Done(Attempt::Waiting(waiter)) => return Ok(Some(QueuedLocker { locks: self, key, waiter })),
                 Step::Done(Attempt::Unwatched(owner)) => {
                     let deaths = self.table.lock().deaths;
                     match owners.watch(owner).await {
@@ -236,7 +237,7 @@ impl Locks {
         let waiter = Arc::new(Waiter { thread, state: Lock::default() });
         let queue = table.queues.entry(key).or_insert_with(|| Queue { owner, waiters: VecDeque::new() });
         queue.waiters.push_back(waiter.clone());
-        table.waiting.insert(thread, Place { key, since: owners.now() });
+        table.waiting.insert(thread, WaitedLock { key, since: owners.now() });
         Ok(Step::Done(Attempt::Waiting(waiter)))
     }
 
@@ -354,13 +355,13 @@ impl Waiter {
 }
 
 /// A place in a lock's queue; dropping it leaves the queue.
-pub(crate) struct Waiting<'a> {
+pub(crate) struct QueuedLocker<'a> {
     locks: &'a Locks,
     key: FutexKey,
     waiter: Arc<Waiter>,
 }
 
-impl Waiting<'_> {
+impl QueuedLocker<'_> {
     pub fn thread(&self) -> Pid {
         self.waiter.thread
     }
@@ -382,7 +383,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Future for Waiting<'_> {
+impl Future for QueuedLocker<'_> {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -397,7 +398,7 @@ impl Future for Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedLocker<'_> {
     fn drop(&mut self) {
         self.leave();
     }

@@ -130,13 +130,13 @@ impl Queues {
         bitset: u32,
         lock: Option<FutexKey>,
         check: impl FnOnce() -> Result<(), Obstacle>,
-    ) -> Result<Waiting<'_>, Obstacle> {
+    ) -> Result<QueuedWaiter<'_>, Obstacle> {
         let mut bucket = self.bucket(&key).lock();
         bucket.check_free(&key, false)?;
         check()?;
         let waiter = Waiter::new(of, key, bitset, lock);
         bucket.queues.entry(key).or_default().push_back(waiter.clone());
-        Ok(Waiting { queues: self, waiter, done: false })
+        Ok(QueuedWaiter { queues: self, waiter, done: false })
     }
 
     /// EINVAL if one of those meant can only be requeued.
@@ -322,13 +322,13 @@ fn wake_all(waiters: Vec<Arc<Waiter>>) -> u32 {
 
 /// A place in a queue; dropping it leaves the queue. A wake that came but was not seen before the drop (the
 /// wait was interrupted at the same moment) is passed on to the next waiter, so that it is not lost.
-pub(crate) struct Waiting<'a> {
+pub(crate) struct QueuedWaiter<'a> {
     queues: &'a Queues,
     waiter: Arc<Waiter>,
     done: bool,
 }
 
-impl Future for Waiting<'_> {
+impl Future for QueuedWaiter<'_> {
     type Output = Waited;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Waited> {
@@ -344,7 +344,7 @@ impl Future for Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedWaiter<'_> {
     fn drop(&mut self) {
         if self.done {
             return;
@@ -385,11 +385,11 @@ mod tests {
         FutexKey { kernel: KernelId(0), place }
     }
 
-    pub(super) fn join(queues: &Queues, at: u64) -> Waiting<'_> {
+    pub(super) fn join(queues: &Queues, at: u64) -> QueuedWaiter<'_> {
         join_as(queues, at, u32::MAX, None)
     }
 
-    fn join_as(queues: &Queues, at: u64, bitset: u32, lock: Option<FutexKey>) -> Waiting<'_> {
+    fn join_as(queues: &Queues, at: u64, bitset: u32, lock: Option<FutexKey>) -> QueuedWaiter<'_> {
         let joined = queues.join(KernelId(0), key(at), bitset, lock, || Ok(()));
         joined.unwrap_or_else(|obstacle| unreachable!("{obstacle:?}"))
     }
@@ -398,7 +398,7 @@ mod tests {
         Queues::new(Box::new(|_, _| unreachable!("nobody is moved")))
     }
 
-    pub(super) fn is_woken(waiting: &mut Waiting<'_>) -> bool {
+    pub(super) fn is_woken(waiting: &mut QueuedWaiter<'_>) -> bool {
         Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 

@@ -4,7 +4,7 @@ use crate::{arch::MAP_32BIT, call::Call, mlock};
 use alloc::{sync::Arc, vec::Vec};
 use fs::OpenFlags;
 use machine::{errno::Result, Access, Errno, PageRange, UserAddr, PAGE_SIZE, USER_END};
-use vm::{MapRequest, Place, RegionFlags, Source};
+use vm::{MapAddress, MapRequest, RegionFlags, Source};
 
 const PROT_GROWSDOWN: u64 = 0x0100_0000;
 const PROT_GROWSUP: u64 = 0x0200_0000;
@@ -104,9 +104,9 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::ENOMEM);
     }
     let place = match (flags & MAP_FIXED_NOREPLACE, flags & MAP_FIXED) {
-        (0, 0) => Place::Hint(UserAddr(address & !(PAGE_SIZE as u64 - 1))),
-        (0, _) => Place::Fixed(UserAddr(address)),
-        _ => Place::FixedNoReplace(UserAddr(address)),
+        (0, 0) => MapAddress::Hint(UserAddr(address & !(PAGE_SIZE as u64 - 1))),
+        (0, _) => MapAddress::Fixed(UserAddr(address)),
+        _ => MapAddress::FixedNoReplace(UserAddr(address)),
     };
     let source = match file {
         None => Source::Anonymous,

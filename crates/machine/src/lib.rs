@@ -40,5 +40,5 @@ pub use device::{ByteStream, Exchange};
 pub use errno::Errno;
 pub use ids::{Actor, CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
-pub use shield::{Held, Shield};
+pub use shield::{HeldShield, Shield};
 pub use task::{pause, to_completion, yield_now, BoxFuture, Spawner};

@@ -11,7 +11,7 @@
 //!
 //! So whoever does such a thing on behalf of a thread holds its shield until the answer has come, and the thread
 //! leaves only when nobody holds it. What the other kernel does at once is soon answered. What may wait there hears
-//! that the thread wants to leave ([`Held::is_leaving`]), cancels, and goes on waiting for the answer: it says whether
+//! that the thread wants to leave ([`HeldShield::is_leaving`]), cancels, and goes on waiting for the answer: it says whether
 //! it was done or cancelled, never both.
 //!
 //! There are no races to think of: all of it happens in polls of the thread's own task. The answer wakes the task as
@@ -31,7 +31,7 @@ struct State {
 pub struct Shield(Option<Arc<State>>);
 
 /// As long as it exists, the thread stays.
-pub struct Held<'a>(&'a Shield);
+pub struct HeldShield<'a>(&'a Shield);
 
 impl Shield {
     /// Nobody's: it is never held.
@@ -43,13 +43,13 @@ impl Shield {
     }
 
     /// The thread stays until the answer is dropped.
-    pub fn hold(&self) -> Held<'_> {
+    pub fn hold(&self) -> HeldShield<'_> {
         if let Some(state) = &self.0 {
             if state.held.fetch_add(1, Relaxed) == 0 {
                 state.leaving.store(false, Relaxed);
             }
         }
-        Held(self)
+        HeldShield(self)
     }
 
     /// The thread wants to leave. False if it may; else it polls once more, so that who holds it hears of it.
@@ -74,14 +74,14 @@ impl PartialEq for Shield {
 
 impl Eq for Shield {}
 
-impl Held<'_> {
+impl HeldShield<'_> {
     /// Whether the thread wants to leave: what may wait is to be cancelled.
     pub fn is_leaving(&self) -> bool {
         self.0.is_leaving()
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldShield<'_> {
     fn drop(&mut self) {
         if let Some(state) = &self.0 .0 {
             state.held.fetch_sub(1, Relaxed);

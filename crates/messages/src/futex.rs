@@ -31,7 +31,8 @@ impl WordOp {
         })
     }
 
-    /// Are the second word's waiters to be woken? ENOSYS: there is no such comparison, which Linux too finds when the word is changed.
+    /// Whether the second word's waiters are woken, given its old value. ENOSYS: there is no such comparison. As on Linux, this shows
+    /// only after the word has been changed.
     pub fn is_met_by(&self, old: u32) -> errno::Result<bool> {
         // Compared as signed numbers, as Linux does.
         let (old, with) = (old as i32, self.compared_with as i32);
@@ -47,68 +48,68 @@ impl WordOp {
     }
 }
 
-/// A waiter that was moved to another kernel's queue.
+/// The name of a waiter that was moved to another kernel's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ticket {
-    /// Who moved it.
+    /// The kernel that moved it.
     pub by: KernelId,
-    /// Which of the waiters that kernel has moved.
+    /// A number that this kernel gives to no other waiter.
     pub serial: u64,
 }
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Waited {
-    /// Somebody woke it.
+    /// A thread woke it.
     Woken,
-    /// It goes on at another kernel: [`FutexClaim`].
+    /// It was moved to another kernel's queue. The thread's kernel sends that kernel [`FutexClaim`], and goes on waiting there.
     Moved {
         /// The queue where it waits now.
         to: FutexKey,
-        /// The name it claims its place in that queue by.
+        /// Its name in that queue.
         ticket: Ticket,
     },
 }
 
-/// What the kernel that gets a waiter by requeueing must know of it.
+/// A waiter that is moved to a queue of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedWaiter {
-    /// The name it will be claimed by.
+    /// The name by which its kernel will claim it.
     pub ticket: Ticket,
     /// The kernel of its thread, which will claim it.
     pub of: KernelId,
-    /// What it waits for (FUTEX_WAIT_BITSET).
+    /// The bitset of FUTEX_WAIT_BITSET.
     pub bitset: u32,
 }
 
-/// A thread stands in the queue of a lock with an owner.
+/// A thread's wait for a lock with an owner (FUTEX_LOCK_PI).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockWait {
-    /// When it joined, on the machine's clock.
+    /// When it joined the queue, on the machine's clock.
     pub since: u64,
-    /// Who has the lock now.
+    /// The thread that has the lock.
     pub owner: Pid,
 }
 
 messages! {
     "futex" 0x400;
 
-    /// A thread sleeps on a word of the receiver, if the word still holds `expected`; answered when it is
-    /// woken (to take `lock`, if one is given; the key may have changed by requeueing), or at once with EAGAIN. Cancelled on a signal or timeout.
+    /// FUTEX_WAIT: a thread waits in a queue of the receiver, if the word still has the value `expected` (else EAGAIN). The answer comes when
+    /// the thread is woken or moved to another kernel's queue. The sender cancels the call on a signal or timeout.
     futex_wait: FutexWait {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
         /// The value that the word must still have; else EAGAIN.
         expected: u32,
         /// FUTEX_WAIT_BITSET; all ones: any wake.
         bitset: u32,
-        /// FUTEX_WAIT_REQUEUE_PI: the lock that it may be moved to.
+        /// FUTEX_WAIT_REQUEUE_PI: the lock that the thread is to take when it is woken.
         lock: Option<FutexKey>,
     } -> errno::Result<Waited>, Low;
 
-    /// Wakes up to `count` waiters whose bitset meets `bitset`; answers how many.
+    /// FUTEX_WAKE: wakes up to `count` waiters that have a bit of `bitset`. The receiver answers how many.
     futex_wake: FutexWake {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
         /// Most waiters to be woken.
         count: u32,
@@ -116,8 +117,8 @@ messages! {
         bitset: u32,
     } -> errno::Result<u32>, Low;
 
-    /// Wakes up to `wake` waiters of `from` and moves up to `requeue` of the others to `to` (whoever queues for it), if
-    /// the word at `from` still holds `expected`. Answers (woken, moved).
+    /// FUTEX_REQUEUE: wakes up to `wake` waiters of `from` and moves up to `requeue` others to `to`, whose queue may be another kernel's.
+    /// The receiver answers how many it has woken and how many it has moved.
     futex_requeue: FutexRequeue {
         /// The word that they wait for.
         from: FutexKey,
@@ -131,12 +132,12 @@ messages! {
         expected: Option<u32>,
     } -> errno::Result<(u32, u32)>, Low;
 
-    /// Wakes up to `count` waiters of `from` to take `lock`, if the word at `from` still holds `expected`; answers how
-    /// many (FUTEX_CMP_REQUEUE_PI).
+    /// FUTEX_CMP_REQUEUE_PI: wakes up to `count` waiters of `from`, which then take `lock`, if the word at `from` still has the value
+    /// `expected`. The receiver answers how many.
     futex_wake_for_lock: FutexWakeForLock {
         /// The word that they wait for.
         from: FutexKey,
-        /// The lock that they get, or queue for.
+        /// The lock that they take, or queue for.
         lock: FutexKey,
         /// Most waiters to be woken.
         count: u32,
@@ -144,32 +145,34 @@ messages! {
         expected: u32,
     } -> errno::Result<u32>, Low;
 
-    /// Takes a lock with an owner (FUTEX_LOCK_PI); answered when the thread has it. Cancelled on a signal or timeout.
+    /// FUTEX_LOCK_PI: takes a lock with an owner. The answer comes when the thread has the lock. The sender cancels the call on a signal or
+    /// timeout.
     futex_lock: FutexLock {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
-        /// The thread that takes it.
+        /// The thread that takes the lock.
         thread: Pid,
         /// FUTEX_TRYLOCK_PI: EAGAIN instead of waiting.
         only_try: bool,
     } -> errno::Result<()>, Low;
 
-    /// Frees such a lock, or hands it to the next waiter.
+    /// FUTEX_UNLOCK_PI: hands a lock with an owner to the next waiter, or frees it if there is none.
     futex_unlock: FutexUnlock {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
-        /// The thread that has it; EPERM if another has.
+        /// The thread that has the lock; EPERM if another has.
         thread: Pid,
     } -> errno::Result<()>, Low;
 
-    /// A thread that the receiver watches has ended: what it held goes to the next waiters.
+    /// The home of a process tells a kernel that has asked for it (`WatchThread`) that a thread has ended. The receiver hands the locks that
+    /// the thread held to the next waiters, with FUTEX_OWNER_DIED.
     owner_died: OwnerDied {
         /// The thread that ended.
         thread: Pid,
     } -> (), High;
 
-    /// FUTEX_WAKE_OP: changes the receiver's word `second` and, before anybody can wait for the new value, wakes up to `wake` waiters of
-    /// `first`, and up to `wake_second` of `second`, if the old value meets the comparison. Answers how many.
+    /// FUTEX_WAKE_OP: the receiver, which queues for `second`, changes that word. Before anybody can wait for the new value it wakes up to
+    /// `wake` waiters of `first`, and if the old value meets the comparison up to `wake_second` waiters of `second`. It answers how many.
     futex_wake_op: FutexWakeOp {
         /// The word whose waiters are woken in any case.
         first: FutexKey,
@@ -183,46 +186,46 @@ messages! {
         op: WordOp,
     } -> errno::Result<u32>, Low;
 
-    /// The sender has an operation on two words of which the receiver queues for one: until it says so nobody else joins, wakes or moves
-    /// waiters there. Answered when nobody else holds the queue.
+    /// Holds a queue of the receiver for an operation of the sender on two words. Until the sender releases it ([`FutexJoin`],
+    /// [`FutexRelease`]) nobody else joins the queue, or wakes or moves its waiters. The answer comes when the sender holds the queue.
     futex_hold: FutexHold {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
     } -> errno::Result<()>, Low;
 
-    /// Waiters join the receiver's queue of a word, which the sender holds and hereby releases.
+    /// Moves waiters into a queue that the sender holds ([`FutexHold`]), and releases it.
     futex_join: FutexJoin {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
-        /// Who joins, in the order in which they wait.
+        /// The waiters, in the order in which they wait.
         waiters: Vec<MovedWaiter>,
     } -> (), Low;
 
-    /// The sender's operation is over, and the last that it does is to wake up to `wake` waiters; answers how many.
+    /// Wakes up to `wake` waiters of a queue that the sender holds ([`FutexHold`]), and releases it. The receiver answers how many.
     futex_release: FutexRelease {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
-        /// Most waiters to be woken at the end.
+        /// Most waiters to be woken.
         wake: u32,
     } -> errno::Result<u32>, Low;
 
-    /// A waiter that was moved to the receiver's queue of a word goes on waiting there: like `FutexWait`.
+    /// The kernel of a waiter that was moved to a queue of the receiver goes on waiting there. Answered like [`FutexWait`].
     futex_claim: FutexClaim {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
-        /// Who moved the waiter, and by what number.
+        /// The waiter's name.
         ticket: Ticket,
     } -> errno::Result<Waited>, Low;
 
-    /// Nobody will claim this waiter.
+    /// Takes a waiter that was moved to a queue of the receiver out of it, because its thread does not wait any more.
     futex_forget: FutexForget {
-        /// The word, and the queue of those who wait for it.
+        /// The word, and the queue of its waiters.
         key: FutexKey,
-        /// Who moved the waiter, and by what number.
+        /// The waiter's name.
         ticket: Ticket,
     } -> (), Low;
 
-    /// The lock with an owner that `thread` waits for on the receiver, if any: the sender follows a circle of them.
+    /// Asks which lock with an owner `thread` waits for in a queue of the receiver. The sender looks for a deadlock. None: it waits for none there.
     futex_wait_of: FutexWaitOf {
         /// The thread that waits.
         thread: Pid,

@@ -2,7 +2,7 @@
 //! reasons). A probe is a non-maskable interrupt to the CPU that takes doorbells: it comes through where
 //! everything else waits.
 
-use crate::panic::{self, Place};
+use crate::panic::{self, CpuPosition};
 use crate::{arch, board, percpu};
 use core::sync::atomic::Ordering::*;
 use machine::KernelId;
@@ -41,7 +41,7 @@ pub fn condemn(kernel: KernelId) {
 #[derive(Clone, Copy)]
 pub(crate) enum Found {
     UserMode,
-    InKernel(Place),
+    InKernel(CpuPosition),
 }
 
 /// A non-maskable interrupt has come: from a sibling that wants this CPU to stop, from a kernel that asks whether this one still executes, or

@@ -104,11 +104,11 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
 }
 
 /// A trap in the kernel that is a bug of it.
-pub(crate) fn from_trap(text: Arguments, place: Place) -> ! {
+pub(crate) fn from_trap(text: Arguments, place: CpuPosition) -> ! {
     die(text, Some(place))
 }
 
-pub(crate) fn from_overflow(place: Place) -> ! {
+pub(crate) fn from_overflow(place: CpuPosition) -> ! {
     let kibibytes = STACK_BYTES >> 10;
     die(format_args!("kernel stack overflow: {kibibytes} KiB are used up at {:#x}", place.pc), Some(place))
 }
@@ -147,7 +147,7 @@ pub(crate) fn say_where(found: Found) {
     TURN.store(false, Release);
 }
 
-fn die(text: Arguments, place: Option<Place>) -> ! {
+fn die(text: Arguments, place: Option<CpuPosition>) -> ! {
     if PANICKING.swap(true, AcqRel) {
         stopped(); // a panic in a panic, or a sibling's
     }
@@ -185,12 +185,12 @@ fn die(text: Arguments, place: Option<Place>) -> ! {
 
 /// Where a CPU was: an address in its code, and the stack pointer there.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct CpuPosition {
     pub pc: u64,
     pub stack: u64,
 }
 
-impl Place {
+impl CpuPosition {
     /// What may be a return address, and how many bytes up the stack it lies. Code keeps no frame pointers, which would cost every call; which
     /// of these words belong to the chain of calls, and which a call that is over has left there, the host command knows by the image's
     /// `.debug_frame` (DWARF 5, 6.4).

@@ -1,7 +1,7 @@
 //! What this kernel's processes lose when another kernel dies.
 //!
 //! Problem: threads, slices and frames that were on the dead kernel are gone, and its memory will soon be
-//! another life's. A process that had any of that there can't go on, and must not map that memory when the
+//! a later boot's. A process that had any of that there can't go on, and must not map that memory when the
 //! kernel is booted again.
 //!
 //! Idea: every survivor looks at its own processes, kills those that had something there, and answers when

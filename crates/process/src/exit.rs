@@ -23,8 +23,8 @@ pub struct Ended;
 pub(crate) const INIT: Pid = Pid(1);
 
 impl Process {
-    /// Decides how the process ends, if that is not decided yet, and makes all threads end. At home that waits for nobody, so that
-    /// who kills many processes does so in one turn of his own, as on Linux.
+    /// Decides how the process ends, if that is not decided yet, and makes all threads end. At home this waits for nobody, so that a
+    /// thread that kills many processes does so without giving up its CPU, as on Linux.
     pub async fn end(self: &Arc<Self>, status: ExitStatus) {
         if !self.is_home() {
             // The local threads need not wait for the home's word.
@@ -59,7 +59,7 @@ impl Process {
                     thread.wake();
                 }
             }
-            // Those that stand still.
+            // Threads of a stopped process wait for this.
             self.changed.wake_all();
             return true;
         }
@@ -146,11 +146,11 @@ impl Process {
         }
     }
 
-    /// At home, from execve: the only thread is on kernel `at`. What other kernels have of the process goes, so that
-    /// nothing of it dies with them, and no change need be told there.
+    /// At home, from execve: the only thread is on kernel `at`. Drops the replicas on all other kernels, so that the process does not die
+    /// with one of them, and changes need not be told there.
     ///
-    /// A signal that follows the thread's way through those kernels may find its track gone in the middle; it is sent on
-    /// from here then ([`System::route_to_thread`]), where the shadow knows the way already.
+    /// A signal that follows the thread from kernel to kernel may come to one that has no replica any more. Then it is sent on from here
+    /// ([`System::route_to_thread`]), where the shadow knows where the thread is.
     pub(crate) async fn keep_only(&self, at: KernelId) {
         let Some(home) = self.home() else { return };
         let gone = {
@@ -181,13 +181,13 @@ impl Process {
             home.timers.end();
         }
         self.note_peak(&self.space()).await;
-        // The memory first: a kernel that is short of it waits for a process that is ending, if it knows of one.
+        // Memory first: a kernel that has none left waits for a process that is ending, before it kills another one.
         system.release_space(&self.space(), self.home).await;
         let replicas = self.replicas();
         if !replicas.is_empty() {
             system.endpoint.multicast(&replicas, DropReplica { process: self.id }).await;
         }
-        // One that died with its kernel in the middle of an execve ended no shadow of its old id.
+        // A thread that died with its kernel during an execve has not ended the shadows of its old id.
         system.end_shadows(self.id);
         self.end_ipc().await;
         for part in SharedPart::ALL {
@@ -275,7 +275,7 @@ impl Thread {
     pub async fn exit(self: &Arc<Self>, status: ExitStatus) -> Ended {
         let process = &self.process;
         let system = process.system.clone();
-        // As the home calls it.
+        // The id that the home knows it by: during execve it is the process's.
         let thread = if self.executing.load(SeqCst) { process.id } else { self.tid };
         process.threads.lock().remove(&self.tid);
         let last = self.stop_being_here(thread == process.id);
@@ -300,10 +300,10 @@ impl Thread {
         Ended
     }
 
-    /// From now on nobody finds it here. How a main thread was scheduled last is asked of its home; what that can't know yet is
-    /// returned.
+    /// Takes the thread out of this kernel's tables. Answers how a main thread was scheduled, if its home does not know that yet: from then
+    /// on the home answers questions about it.
     fn stop_being_here(&self, is_main: bool) -> Option<LastSchedulingParameters> {
-        // Who sets it meanwhile has set it before, or finds the end.
+        // Under this lock a thread that changes the scheduling does so before, or finds that the thread has ended.
         let mut presence = self.presence.lock();
         *presence = Presence::Ended;
         let last = is_main.then(|| self.state.lock().scheduling_parameters())?;
@@ -318,8 +318,8 @@ impl Thread {
 }
 
 impl System {
-    /// The thread ended elsewhere: its shadow here goes. Not if it lives: after an execve another thread goes on under the
-    /// main thread's id, and may be here before the end of the old one's shadow is told.
+    /// [`EndShadow`]: ends the shadow of a thread that has ended on another kernel. It does nothing if the thread is here: after an execve
+    /// another thread goes on under the main thread's id, and may arrive before this message about the old one.
     pub(crate) fn end_shadow(&self, thread: Pid) {
         if let Some(shadow) = self.thread(thread) {
             let mut presence = shadow.presence.lock();
@@ -352,10 +352,10 @@ impl System {
         }
     }
 
-    /// The home has finished a process, or its only thread is on another kernel and has no use for this one: the replica
-    /// goes, with the shadows of threads that passed through.
+    /// [`DropReplica`]: drops the replica, with the shadows of threads that passed through. The process has ended, or has executed a
+    /// program on another kernel.
     pub(crate) async fn drop_replica(&self, process: Pid) {
-        // Of a thread that arrives from a kernel which has died, and whose home believes that it died there.
+        // A thread may be arriving from a kernel that has died, while its home believes that it died there.
         self.while_joining(process).await;
         let replica = self.processes.lock().remove(&process);
         drop(replica);

@@ -106,7 +106,7 @@ impl Thread {
             return self.move_placed(context, to).await;
         }
         if system.admits(&affinity) {
-            // Another CPU of this kernel: the scheduler's affair.
+            // To another CPU of this kernel the scheduler moves it.
             if let Some(task) = &*self.task.lock() {
                 task.set_allowed(system.local_mask(&affinity));
             }
@@ -142,7 +142,7 @@ impl Thread {
         let process = &self.process;
         let system = &process.system;
         let is_return = self.state.lock().visited.contains(to);
-        // One that has been there has its process there.
+        // A kernel that the thread has been on has the process, and the pages.
         let mut touches = if is_return { Vec::new() } else { self.first_pages(&context.registers) };
         let promised = process.send_replica(self.tid, to, &touches);
         let pages = if promised.is_empty() { Vec::new() } else { process.space().serve_first(to, &promised) };
@@ -186,12 +186,12 @@ impl Thread {
         true
     }
 
-    /// What travels, taken out: a signal must not be here and there.
+    /// Takes out the state that travels. A pending signal must not stay here as well.
     fn pack(&self) -> ThreadState {
         let mut state = self.state.lock();
         state.visited.insert(self.process.system.kernel);
         self.settle_account(&mut state);
-        // Also counted if the move fails: the next one must be newer.
+        // Counted even if the move fails, so that the number of the next one is greater.
         state.moves += 1;
         state.left_files |= self.process.files().may_follow();
         let pending = core::mem::take(&mut state.pending);
@@ -255,8 +255,8 @@ impl Thread {
         Absence::Back
     }
 
-    /// It becomes one of the local threads, and catches up with what these were told while it was none: that execve ended all
-    /// others, and which signals are ignored.
+    /// Enters the thread among the local threads of its process, and does what these were told while it was not there: execve ended all
+    /// other threads, or signals have become ignored.
     pub(crate) fn enter_process(self: &Arc<Self>) {
         self.process.threads.lock().insert(self.tid, self.clone());
         self.follow_actions();
@@ -270,7 +270,7 @@ impl Thread {
         }
     }
 
-    /// The thread is here and runs: a member of the local group, with its mail.
+    /// Called when the thread has arrived: it becomes a local thread and gets the signals that came before it.
     fn appear(self: &Arc<Self>) {
         let process = &self.process;
         self.enter_process();
@@ -309,7 +309,7 @@ impl System {
         self.arrivals.arriving.lock().entry(thread).or_default();
         let result = self.admit(message, from).await;
         if result.is_err() {
-            // Its mail goes after it.
+            // Signals that came for it meanwhile follow it.
             let mail = self.arrivals.arriving.lock().remove(&thread).unwrap_or_default();
             for signal in mail {
                 self.forward_signal(process, thread, signal.info, signal.sent, from);
@@ -356,7 +356,7 @@ impl System {
         }
         let process = process?;
         if process.has(Flags::ENDING) {
-            // It comes here to end; that is as good a place as any.
+            // The thread will end on this kernel.
             log::debug!("thread {tid} of ending process {} arrives", process.id);
         }
         let ThreadContext { registers, fpu, state } = *thread_context;

@@ -59,14 +59,14 @@ pub(crate) struct Pairs {
 /// What was seen of a pair at the last look.
 struct KnownPair {
     of: [Actor; 2],
-    seen: Seen,
+    seen: PairSample,
     /// What it would have saved so far if who is elsewhere had come, ns.
     saved: u64,
 }
 
 /// What a look sees, beside the wakes.
 #[derive(Clone, Copy)]
-struct Seen {
+struct PairSample {
     at: u64,
     /// CPU time that the two have used.
     used: [u64; 2],
@@ -129,7 +129,7 @@ impl System {
             return;
         }
         let now = self.now();
-        let seen = Seen { at: now, used: talkers.map(|talker| talker.used_ns), all: self.threads_ns(now) };
+        let seen = PairSample { at: now, used: talkers.map(|talker| talker.used_ns), all: self.threads_ns(now) };
         if self.save(pair, &movers, seen) < movers.iter().map(|&at| cost_of_move(talkers[at].pages)).sum() {
             return;
         }
@@ -151,7 +151,7 @@ impl System {
     }
 
     /// What it would have saved up to this look if `movers` of the pair had come, ns.
-    fn save(&self, pair: Pair, movers: &[usize], seen: Seen) -> u64 {
+    fn save(&self, pair: Pair, movers: &[usize], seen: PairSample) -> u64 {
         let mut all = self.pairs.known.lock();
         // Who has not talked for two looks has begun anew.
         all.retain(|known| seen.at.saturating_sub(known.seen.at) < 3 * LOOK_NS);

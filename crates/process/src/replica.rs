@@ -17,11 +17,11 @@ use messages::{
 /// Replicas of other kernels' processes that this kernel is about to hold.
 #[derive(Default)]
 pub(crate) struct Replicas {
-    /// The processes, with the last word about their pending signals.
+    /// The processes, with the newest report of their pending signals, if one came.
     pub joining: Lock<HashMap<Pid, Option<PendingSet>>>,
     /// Woken when one of them is done.
     pub joined: WaitQueue,
-    /// Pages that come with threads on their way, which are named in the message before.
+    /// Pages that will come with threads: [`PushReplica`] has named them.
     pub expected: Lock<HashMap<Pid, vm::Expected>>,
 }
 
@@ -40,7 +40,7 @@ impl Process {
         // Entered first: a change from now on reaches the replica, after this.
         state.replicas.insert(kernel);
         let space = self.space();
-        // Also a replica that never faults must hear of the end.
+        // A replica that never faults must also be told when the space ends.
         space.expect(kernel);
         Replica {
             shared: self.shared(),
@@ -54,8 +54,8 @@ impl Process {
         }
     }
 
-    /// `thread` is about to leave for `kernel`, and will touch `pages` there first: if the process is at home here and that kernel has no
-    /// replica of it, sends one. Gives those of the pages that are to go with the thread: from now on they may be taken back.
+    /// Called when `thread` is about to leave for `kernel`, where it will touch `pages` first. If the process is at home here and that kernel
+    /// has no replica of it, this sends one. Answers those of the pages that are to go with the thread. From now on they may be revoked.
     pub(crate) fn send_replica(&self, thread: Pid, kernel: KernelId, pages: &[(Page, Access)]) -> Vec<Touch> {
         let Some(home) = self.home() else { return Vec::new() };
         let mut state = home.state.lock();
@@ -104,8 +104,8 @@ impl System {
         made
     }
 
-    /// The home sends a replica before a thread that comes from there; unless this kernel is asking for one, or has it, for another. If it
-    /// can't be made, the thread that comes will ask.
+    /// [`PushReplica`]: the home sends a replica before a thread that comes from there. It is ignored if this kernel has one already, or is
+    /// asking for one. If it can't be made, the thread asks for one when it arrives.
     pub(crate) fn push_replica(self: &Arc<Self>, home: KernelId, ask: PushReplica) {
         let PushReplica { process, thread, replica, touches } = ask;
         let joining = self.replicas.joining.lock();
@@ -134,7 +134,7 @@ impl System {
     pub(crate) fn forget_expected(&self, dead: KernelId) {
         let is_lost = |expected: &vm::Expected| expected.space().home == dead;
         let lost: Vec<_> = self.replicas.expected.lock().extract_if(|_, expected| is_lost(expected)).collect();
-        // Not under the lock: who waits for the pages goes on.
+        // Dropped outside the lock, since it wakes threads that wait for the pages.
         drop(lost);
     }
 
@@ -167,7 +167,7 @@ impl System {
         self.replicas.joined.wait_until(|| (!self.replicas.joining.lock().contains_key(&process)).then_some(())).await;
     }
 
-    /// The process that its home speaks of: if this kernel is about to hold a replica, that.
+    /// The replica that a message of the home is about. If this kernel is still asking for it, this waits until it is there.
     pub(crate) async fn replica(&self, process: Pid) -> Option<Arc<Process>> {
         self.while_joining(process).await;
         self.process(process)

@@ -47,7 +47,7 @@ pub(crate) fn lag_after(lag: i64, slept: u64) -> i64 {
     }
 }
 
-struct Waiting<T> {
+struct WaitingTask<T> {
     task: T,
     class: Class,
     v: i64,
@@ -68,14 +68,14 @@ struct Running {
 
 pub(crate) struct Fair<T> {
     /// By deadline, the first at the end; of the same deadline who came first.
-    waiting: Vec<Waiting<T>>,
+    waiting: Vec<WaitingTask<T>>,
     running: Option<Running>,
     /// Sum of all weights, and of weight * (v - base). `base` follows V, so that the sum stays small.
     weight: i64,
     sum: i128,
     base: i64,
     /// The one that ran last and has not used up its slice. It waits, too.
-    resuming: Option<Waiting<T>>,
+    resuming: Option<WaitingTask<T>>,
     /// Somebody has come whose turn it is before the one that runs.
     preempt: bool,
 }
@@ -128,7 +128,7 @@ impl<T> Fair<T> {
         }
     }
 
-    fn wait(&mut self, waiting: Waiting<T>) {
+    fn wait(&mut self, waiting: WaitingTask<T>) {
         let place = self.waiting.partition_point(|other| other.deadline > waiting.deadline);
         self.waiting.insert(place, waiting);
     }
@@ -145,7 +145,7 @@ impl<T> Fair<T> {
         let v = self.mean() - distance;
         let deadline = v + virtual_time(SLICE_NS, class.weight());
         self.count(class, v);
-        self.wait(Waiting { task, class, v, deadline });
+        self.wait(WaitingTask { task, class, v, deadline });
         let before = self.preempt;
         if let Some(running) = &self.running {
             let urgent = match (class, running.class) {
@@ -171,7 +171,7 @@ impl<T> Fair<T> {
                 self.waiting.remove(eligible.or(self.waiting.len().checked_sub(1))?)
             }
         };
-        let Waiting { task, class, v, deadline } = next;
+        let WaitingTask { task, class, v, deadline } = next;
         self.preempt = false;
         self.running = Some(Running { class, v, deadline, ran: 0, rest: 0, exhausted: false });
         Some((task, class))
@@ -231,7 +231,7 @@ impl<T> Fair<T> {
             deadline = v + slice;
         }
         self.count(class, v);
-        let waiting = Waiting { task, class, v, deadline };
+        let waiting = WaitingTask { task, class, v, deadline };
         if exhausted || yields {
             return self.wait(waiting);
         }

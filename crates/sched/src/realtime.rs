@@ -13,7 +13,7 @@ pub const ROUND_ROBIN_NS: u64 = 100_000_000;
 const PERIOD_NS: u64 = 1_000_000_000;
 const RUNTIME_NS: u64 = 950_000_000;
 
-struct Waiting<T> {
+struct WaitingTask<T> {
     task: T,
     class: Class,
     /// Left of the slice of SCHED_RR.
@@ -27,7 +27,7 @@ struct Running {
 
 pub(crate) struct Realtime<T> {
     /// By priority, the highest first; equals in the order of their turns.
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<WaitingTask<T>>,
     running: Option<Running>,
     /// The current period began at this time, and the class has used so much of it.
     period: u64,
@@ -70,13 +70,13 @@ impl<T> Realtime<T> {
     /// After its equals.
     pub fn enqueue(&mut self, task: T, class: Class) {
         let place = self.waiting.partition_point(|other| other.class.priority() >= class.priority());
-        self.waiting.insert(place, Waiting { task, class, left: ROUND_ROBIN_NS });
+        self.waiting.insert(place, WaitingTask { task, class, left: ROUND_ROBIN_NS });
     }
 
     /// Before its equals.
     fn enqueue_first(&mut self, task: T, class: Class, left: u64) {
         let place = self.waiting.partition_point(|other| other.class.priority() > class.priority());
-        self.waiting.insert(place, Waiting { task, class, left });
+        self.waiting.insert(place, WaitingTask { task, class, left });
     }
 
     /// A waiting task has this class from now on. Lowered inside the class, it comes first of its new equals; raised, or
@@ -89,7 +89,7 @@ impl<T> Realtime<T> {
     }
 
     pub fn next(&mut self) -> Option<(T, Class)> {
-        let Waiting { task, class, left } = self.waiting.pop_front()?;
+        let WaitingTask { task, class, left } = self.waiting.pop_front()?;
         self.running = Some(Running { class, left });
         Some((task, class))
     }

@@ -26,7 +26,7 @@ pub struct Pair {
 }
 
 #[derive(Default)]
-struct Place {
+struct PairCount {
     pair: AtomicU64,
     wakes: AtomicU32,
 }
@@ -34,7 +34,7 @@ struct Place {
 /// The table of one kernel.
 pub struct Talk {
     kernel: KernelId,
-    places: [Place; PLACES],
+    places: [PairCount; PLACES],
     /// Something was counted since the last look.
     any: AtomicBool,
 }

@@ -9,7 +9,7 @@ use crate::{
 use abi::ObjectId;
 use machine::{errno::Result, Access, Errno, SpaceId, UserAddr, PAGE_SIZE};
 use std::{fmt, sync::Arc};
-use vm::{MapRequest, Objects, Place, Source, Space};
+use vm::{MapAddress, MapRequest, Objects, Source, Space};
 
 /// Pages programs map at addresses of their choice.
 pub const ARENA: u64 = 0x10_0000;
@@ -175,10 +175,10 @@ pub async fn perform(space: Arc<Space>, operation: Operation, objects: Arc<SimOb
     Ok(match operation {
         Operation::Map { at, pages, prot, shared, object: named } => {
             let place = match at {
-                Where::Anywhere => Place::Hint(UserAddr::NULL),
-                Where::Hint(page) => Place::Hint(address(page)),
-                Where::Fixed(page) => Place::Fixed(address(page)),
-                Where::NoReplace(page) => Place::FixedNoReplace(address(page)),
+                Where::Anywhere => MapAddress::Hint(UserAddr::NULL),
+                Where::Hint(page) => MapAddress::Hint(address(page)),
+                Where::Fixed(page) => MapAddress::Fixed(address(page)),
+                Where::NoReplace(page) => MapAddress::FixedNoReplace(address(page)),
             };
             let source = match named {
                 Some((id, first)) => Source::Object {

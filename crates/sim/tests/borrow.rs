@@ -10,7 +10,7 @@ use sim::{
     port::Weather,
 };
 use std::sync::Arc;
-use vm::{MapRequest, Objects, Place, Source, Space};
+use vm::{MapAddress, MapRequest, Objects, Source, Space};
 
 const RW: Access = Access::READ.union(Access::WRITE);
 /// Frames of each kernel; some are in use from the start.
@@ -155,7 +155,7 @@ fn mapped_on(cluster: &Cluster, file: &Arc<PageCache>, pages: u64, on: &[usize])
         let object = cluster.run(async move { objects.resolve(id).await }).unwrap();
         let source = Source::Object { object, offset: 0, label: (*b"/f").into(), limit: RW };
         let request = MapRequest { shared: true, source, ..MapRequest::anonymous(pages * PAGE_SIZE as u64, RW) };
-        map_as(cluster, &space, request.at(Place::Fixed(at)));
+        map_as(cluster, &space, request.at(MapAddress::Fixed(at)));
         space
     });
     (spaces.collect(), at)

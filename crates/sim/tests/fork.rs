@@ -4,7 +4,7 @@
 use machine::{Access, UserAddr, PAGE_SIZE};
 use sim::cluster::{Cluster, Shape};
 use std::sync::Arc;
-use vm::{MapRequest, Place, Space};
+use vm::{MapAddress, MapRequest, Space};
 
 const RW: Access = Access::READ.union(Access::WRITE);
 
@@ -61,15 +61,15 @@ fn a_child_has_moved_pages_all_at_the_old_place_or_all_at_the_new() {
         let cluster = Cluster::new(Shape { scarce: false, frames: 1000, ..Shape::of(seed, 4) });
         let id = cluster.kernels[0].vm.create().unwrap().id();
         let on = |kernel: usize| cluster.kernels[kernel].vm.attach(id).unwrap();
-        let map = |kernel: usize, pages: u64, place: Place| {
+        let map = |kernel: usize, pages: u64, place: MapAddress| {
             let space = on(kernel);
             let request = MapRequest::anonymous(pages * PAGE_SIZE as u64, RW).at(place);
             cluster.run(async move { space.map(request).await }).unwrap()
         };
-        let slices = [1, 2].map(|kernel| map(kernel, 1, Place::Hint(UserAddr::NULL)).0 as usize / SLICE);
+        let slices = [1, 2].map(|kernel| map(kernel, 1, MapAddress::Hint(UserAddr::NULL)).0 as usize / SLICE);
         assert_eq!(slices[0].abs_diff(slices[1]), 1, "neighbours");
         let from = UserAddr((slices[0].max(slices[1]) * SLICE - PAGE_SIZE) as u64);
-        map(3, 2, Place::Fixed(from));
+        map(3, 2, MapAddress::Fixed(from));
         let writer = on(3);
         cluster.run(async move {
             for page in 0..2 {

@@ -7,7 +7,7 @@ use sim::{
     port::Weather,
 };
 use std::{future::Future, sync::Arc};
-use vm::{Limits, MapRequest, Place, Source, Space};
+use vm::{Limits, MapAddress, MapRequest, Source, Space};
 
 const RW: Access = Access::READ.union(Access::WRITE);
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -43,7 +43,7 @@ impl Setup {
     }
 
     fn fixed(&self, space: &Arc<Space>, at: u64, pages: u64, prot: Access) -> UserAddr {
-        let request = MapRequest::anonymous(pages * PAGE, prot).at(Place::Fixed(UserAddr(at)));
+        let request = MapRequest::anonymous(pages * PAGE, prot).at(MapAddress::Fixed(UserAddr(at)));
         self.map(space, request).unwrap()
     }
 
@@ -90,15 +90,15 @@ fn mmap_refuses_what_linux_refuses() {
         assert_eq!(map(MapRequest::anonymous(0, RW)), Err(Errno::EINVAL));
         assert_eq!(map(MapRequest::anonymous(1 << 47, RW)), Err(Errno::ENOMEM));
         assert_eq!(map(MapRequest::anonymous(u64::MAX - 5, RW)), Err(Errno::ENOMEM));
-        assert_eq!(map(at(Place::Fixed(UserAddr(BASE + 1)))), Err(Errno::EINVAL));
-        assert_eq!(map(at(Place::Fixed(UserAddr(0)))), Err(Errno::EPERM));
-        assert_eq!(map(at(Place::Fixed(UserAddr(machine::USER_END)))), Err(Errno::ENOMEM));
-        assert_eq!(map(at(Place::Fixed(UserAddr(!0xfff)))), Err(Errno::ENOMEM));
+        assert_eq!(map(at(MapAddress::Fixed(UserAddr(BASE + 1)))), Err(Errno::EINVAL));
+        assert_eq!(map(at(MapAddress::Fixed(UserAddr(0)))), Err(Errno::EPERM));
+        assert_eq!(map(at(MapAddress::Fixed(UserAddr(machine::USER_END)))), Err(Errno::ENOMEM));
+        assert_eq!(map(at(MapAddress::Fixed(UserAddr(!0xfff)))), Err(Errno::ENOMEM));
         // A hint is only a hint, but a good one is taken.
         let near = BASE + 0x10_0000 + space.id().serial * 64 * PAGE;
-        assert_eq!(map(at(Place::Hint(UserAddr(near + 5)))), Ok(UserAddr(near)));
-        assert_ne!(map(at(Place::Hint(UserAddr(near)))), Ok(UserAddr(near)));
-        assert_eq!(map(at(Place::FixedNoReplace(UserAddr(near)))), Err(Errno::EEXIST));
+        assert_eq!(map(at(MapAddress::Hint(UserAddr(near + 5)))), Ok(UserAddr(near)));
+        assert_ne!(map(at(MapAddress::Hint(UserAddr(near)))), Ok(UserAddr(near)));
+        assert_eq!(map(at(MapAddress::FixedNoReplace(UserAddr(near)))), Err(Errno::EEXIST));
         setup.run({
             let space = space.clone();
             async move { space.unmap(UserAddr(near), PAGE).await.unwrap() }
@@ -137,7 +137,7 @@ fn the_stack_grows_to_its_limit_and_not_into_its_neighbour() {
     home.set_limits(Limits { stack: 600 * PAGE, ..Limits::default() });
     let top = 0x7000_0000_0000u64;
     let request = MapRequest { stack: true, ..MapRequest::anonymous(4 * PAGE, RW) };
-    setup.map(&home, request.at(Place::Fixed(UserAddr(top - 4 * PAGE)))).unwrap();
+    setup.map(&home, request.at(MapAddress::Fixed(UserAddr(top - 4 * PAGE)))).unwrap();
     setup.write(&home, top - 10 * PAGE, 1).unwrap();
     setup.write(&away, top - 300 * PAGE, 2).unwrap();
     assert_eq!(setup.read(&home, top - 299 * PAGE), Ok(0));
@@ -155,7 +155,7 @@ fn a_stack_without_a_limit_does_not_grow_over_what_another_kernel_mapped() {
     home.set_limits(Limits { stack: u64::MAX, ..Limits::default() });
     let top = 0x7000_0000_0000u64;
     let request = MapRequest { stack: true, ..MapRequest::anonymous(4 * PAGE, RW) };
-    setup.map(&home, request.at(Place::Fixed(UserAddr(top - 4 * PAGE)))).unwrap();
+    setup.map(&home, request.at(MapAddress::Fixed(UserAddr(top - 4 * PAGE)))).unwrap();
     // In a slice of its own, which `home` looks into only by asking.
     let other = setup.map(&away, MapRequest::anonymous(64 * PAGE, RW)).unwrap().0;
     assert_eq!(setup.write(&home, BASE, 1), Err(Errno::EFAULT));

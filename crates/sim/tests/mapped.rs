@@ -11,7 +11,7 @@ use sim::{
     rng::Rng,
 };
 use std::sync::Arc;
-use vm::{MapRequest, Place, Source, Space};
+use vm::{MapAddress, MapRequest, Source, Space};
 
 const RW: Access = Access::READ.union(Access::WRITE);
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -72,7 +72,7 @@ impl Run {
             let mut request = MapRequest { shared, source, ..MapRequest::anonymous(PAGES * PAGE, RW) };
             if fixed {
                 let room = of.map(MapRequest::anonymous(PAGES * PAGE, Access::empty())).await.unwrap();
-                request = request.at(Place::Fixed(room));
+                request = request.at(MapAddress::Fixed(room));
             }
             of.map(request).await.unwrap()
         });

@@ -8,7 +8,7 @@ use sim::{
     object::Later,
 };
 use std::sync::Arc;
-use vm::{MapRequest, Objects, Place, Source, Space};
+use vm::{MapAddress, MapRequest, Objects, Source, Space};
 
 const RW: Access = Access::READ.union(Access::WRITE);
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -18,7 +18,7 @@ fn cluster(seed: u64) -> Cluster {
 }
 
 /// Maps page 1 of `id` shared, in `space`, where `place` says.
-async fn map(objects: Arc<sim::object::SimObjects>, space: Arc<Space>, id: ObjectId, place: Place) -> UserAddr {
+async fn map(objects: Arc<sim::object::SimObjects>, space: Arc<Space>, id: ObjectId, place: MapAddress) -> UserAddr {
     let object = objects.resolve(id).await.unwrap();
     let source = Source::Object { object, offset: PAGE, label: (*b"/f").into(), limit: RW };
     let request = MapRequest { shared: true, source, ..MapRequest::anonymous(PAGE, RW) };
@@ -61,13 +61,13 @@ fn counting_through_mappings_of_three_owners_loses_nothing() {
         let room = |kernel: usize, space: &Arc<Space>| {
             let space = on(kernel, space);
             let request = MapRequest::anonymous(PAGE, RW);
-            Place::Fixed(cluster.run(async move { space.map(request).await }).unwrap())
+            MapAddress::Fixed(cluster.run(async move { space.map(request).await }).unwrap())
         };
         // In slices of kernels 0, 1 and 2, and of 3 in the other space; asked for by their owners and others.
         let at = [
             mapped(0, &one, room(0, &one)),
             mapped(3, &one, room(1, &one)),
-            mapped(1, &one, Place::Hint(UserAddr::NULL)),
+            mapped(1, &one, MapAddress::Hint(UserAddr::NULL)),
         ];
         let other = mapped(1, &two, room(3, &two));
         let first = cluster.run({
@@ -112,7 +112,7 @@ fn the_owner_counts_as_long_as_others_map() {
     let owner = &cluster.kernels[1];
     let id = ObjectId { owner: owner.id, serial: 1 };
     let space = cluster.kernels[0].vm.create().unwrap();
-    let place = Place::Fixed(UserAddr(0x4000_0000));
+    let place = MapAddress::Fixed(UserAddr(0x4000_0000));
     let at = cluster.run(map(cluster.kernels[0].objects.clone(), space.clone(), id, place));
     let user = space.clone();
     cluster.run(async move { user.write(at, &[7]).await.unwrap() });

@@ -199,9 +199,8 @@ impl Space {
         }
     }
 
-    /// Whether all of `range` is this kernel's, before serving another kernel. Home takes what nobody owns for
-    /// good, so that the other may remember it; any other kernel may have been given it so recently that
-    /// it has not heard, and asks.
+    /// Whether this kernel owns all of `range`, asked before it serves another kernel. Home first takes the slices that nobody owns, so that
+    /// the other kernel may remember the answer. Any other kernel may own a slice without having heard of it yet, and asks home.
     pub(crate) async fn check_owned(self: &Arc<Self>, range: PageRange) -> bool {
         self.certain(range).await;
         let (owned, known) = {

@@ -1,6 +1,6 @@
 //! Which spaces the death of a kernel condemns.
 //!
-//! Problem: the memory of kernel D will be another life's. A page of a space may be a frame of D that its owner, a survivor, has
+//! Problem: the memory of kernel D will be a later boot's. A page of a space may be a frame of D that its owner, a survivor, has
 //! adopted from D or borrowed from it; the thread that touched it may be long gone, and a fork has given the frame to a child
 //! that never had a thread on D. A survivor may own slices of such a space without any process of it: it got them when its home
 //! forked. So to look at processes is not enough.

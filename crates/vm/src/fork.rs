@@ -143,7 +143,7 @@ impl Space {
         all
     }
 
-    /// Waits for nobody: who is frozen again before it has heard of this waits itself.
+    /// Thaws these kernels without waiting for them. One that is frozen again before it has heard of this thaws first.
     pub(crate) fn thaw_all(&self, frozen: &KernelSet) {
         for kernel in frozen.iter() {
             match kernel == self.me() {

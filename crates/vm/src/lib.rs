@@ -74,7 +74,7 @@ pub use relief::Relief;
 pub use remap::RemapFlags;
 pub use remote::Expected;
 pub use report::{Footprint, RegionList, REGIONS_LISTED};
-pub use request::{MapRequest, Place, Source, Statistics};
+pub use request::{MapAddress, MapRequest, Source, Statistics};
 pub use shared::SharedMemory;
 pub use space::{FaultCount, Space};
 pub use vm::{Soon, Vm};

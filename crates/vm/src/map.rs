@@ -6,7 +6,7 @@ use crate::{
     shared::SharedMemory,
     space::{Operating, Ranges, Space, State},
     withdraw::Withdrawal,
-    MapRequest, Place, Source, MMAP_MIN,
+    MapAddress, MapRequest, Source, MMAP_MIN,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::future::Future;
@@ -38,11 +38,11 @@ impl Space {
         }
         self.check_promise(&kind, pages)?;
         let replaced = match request.place {
-            Place::Fixed(at) => checked_range(at, bytes),
+            MapAddress::Fixed(at) => checked_range(at, bytes),
             _ => None,
         };
         self.check_room(&kind, pages, replaced).await?;
-        if let Place::Fixed(at) | Place::FixedNoReplace(at) = request.place {
+        if let MapAddress::Fixed(at) | MapAddress::FixedNoReplace(at) = request.place {
             if at.0 < MMAP_MIN && !request.low {
                 return Err(Errno::EPERM);
             }
@@ -51,9 +51,9 @@ impl Space {
         // object, so that its frames need not be pinned one by one.
         let foreign = backing.as_ref().filter(|backing| request.shared && backing.object.id().owner != self.me());
         let start = match request.place {
-            Place::Fixed(at) => self.map_at(at, pages, true, kind, &backing).await?,
-            Place::FixedNoReplace(at) => self.map_at(at, pages, false, kind, &backing).await?,
-            Place::Hint(at) => match self.map_near(at, pages, kind, &backing).await? {
+            MapAddress::Fixed(at) => self.map_at(at, pages, true, kind, &backing).await?,
+            MapAddress::FixedNoReplace(at) => self.map_at(at, pages, false, kind, &backing).await?,
+            MapAddress::Hint(at) => match self.map_near(at, pages, kind, &backing).await? {
                 Some(start) => start,
                 None if foreign.is_some() => self.map_at_object(pages, kind, foreign).await?,
                 None => self.map_anywhere(pages, kind, backing).await?,

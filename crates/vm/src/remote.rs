@@ -57,7 +57,7 @@ impl Space {
             if self.state.lock().gone {
                 return Err(Fault::NotMapped);
             }
-            // What is being handed over has an owner when it is.
+            // The owner of pages that are being handed over is certain only when the new one has confirmed.
             self.certain(PageRange::one(page)).await;
             // Another CPU may be asking for the same page, or this one has asked for it ahead.
             let asked = |state: &State| state.pending.iter().any(|(_, pending)| pending.range.contains(page));
@@ -104,11 +104,12 @@ impl Space {
         call.await.unwrap_or(Err(Fault::PastEnd))
     }
 
-    /// Gives `page` back before it is asked for with more rights, and the pages of zeros behind it that its owner may fill from as many
-    /// offers: so the owner need not take them back from here. As with [`Space::give_back`], no answer under way may bring them.
+    /// Called before the owner is asked for `page` with more access than this kernel has. Unmaps the page, and the pages of zeros behind it
+    /// that the owner may fill with offered frames, so that the owner need not revoke them. As with [`Space::give_back`], answers under way
+    /// can't bring them back. Answers the pages that were unmapped.
     fn give_back_first(&self, state: &mut State, page: Page, access: Access) -> PageRange {
         let mut range = PageRange::new(page, page.add(state.offers.into()));
-        // Meanwhile it may have come, or become this kernel's own.
+        // The page may have been mapped meanwhile, or this kernel may own it now.
         let too_little = |mapping: Mapping| mapping.soft.contains(Soft::BORROWED) && !mapping.access.contains(access);
         if !self.table.get(page).is_some_and(too_little) {
             return PageRange::new(page, page);
@@ -126,7 +127,7 @@ impl Space {
         range
     }
 
-    /// Asks for what the owner has ready of `range`; whoever touches it meanwhile waits for the answer.
+    /// Asks the owner for those pages of `range` that it has ready. Threads that touch the range meanwhile wait for the answer.
     fn ask_ahead(self: &Arc<Self>, owner: KernelId, range: PageRange) {
         let key = self.state.lock().ask(range, PageRange::new(range.start, range.start));
         let mut question = Question { space: self.clone(), key: Some(key) };
@@ -138,8 +139,8 @@ impl Space {
         self.vm.endpoint.call_then(owner, FaultAhead { space: self.id, range }, then).detach();
     }
 
-    /// Asks for pages that a thread which is on its way here will touch at once, all together: it would ask for one after the other,
-    /// later. Who touches one of them meanwhile waits for the answer.
+    /// Asks for the pages that a thread on its way to this kernel will touch at once, with one question to each owner. Otherwise the thread
+    /// would ask for one after the other. Threads that touch one of them meanwhile wait for the answer.
     pub fn expect_touches(self: &Arc<Self>, pages: &[(Page, Access)]) {
         let asked: Vec<(KernelId, Vec<Touch>, Expected)> = {
             let mut state = self.state.lock();
@@ -165,17 +166,17 @@ impl Space {
         }
     }
 
-    /// At home: which of the pages that a moving thread will touch at once this kernel can send along.
+    /// At home: those of the pages that a moving thread will touch at once which this kernel owns, so that it can send them along.
     pub fn first_touches(&self, pages: &[(Page, Access)]) -> Vec<Touch> {
         let state = self.state.lock();
         let is_own = |(page, _): &(Page, Access)| self.is_home() && self.owner(&state, *page) == self.me();
         choose(&mut Windows::default(), pages.iter().copied().filter(is_own), |_| 0)
     }
 
-    /// The home is about to send these pages unasked ([`Space::serve_first`]): from now on it may also take them back.
+    /// Called when the home has announced that it will send these pages unasked ([`Space::serve_first`]). From now on it may also revoke them.
     pub fn expect_first(self: &Arc<Self>, touches: &[Touch]) -> Expected {
         let mut state = self.state.lock();
-        // What follows these pages continues them.
+        // So that faults behind these pages continue their streams.
         let pages = touches.iter().map(|touch| (touch.page, touch.access));
         choose(&mut state.windows, pages, |range| self.used(range));
         self.wait_for(&mut state, touches)
@@ -289,7 +290,7 @@ impl Space {
     async fn serve<'m>(self: &'m Arc<Self>, from: KernelId, demand: &mut Demand<'m>, around: PageRange) -> FaultAnswer {
         let mut attempts = 0;
         loop {
-            // Who has the page is written down, and a frame that is adopted.
+            // Noting who has the page takes memory, and so does noting an adopted frame.
             if !self.vm.memory.has_room() && !self.try_again(Missing::Own, &mut attempts).await {
                 return FaultAnswer::Failed(Fault::NoMemory);
             }
@@ -328,7 +329,7 @@ impl Space {
                 state.slices.claim(PageRange::one(touch.page), self.me());
             }
             let mut demand = Demand::at_once(touch.page, touch.access);
-            // Who has the page is written down.
+            // Noting who has the page takes memory.
             match self.vm.memory.has_room() && matches!(self.resolve(&mut state, &mut demand), Resolution::Mapped) {
                 true => Runs(self.export_around(&mut state, from, &mut demand, touch.around)),
                 false => Runs(Vec::new()),
@@ -345,7 +346,7 @@ impl Space {
         if region.backing.is_none() {
             match demand.access.contains(Access::WRITE) {
                 true => self.use_offers(state, &region, block, demand),
-                // Who goes through them in order.
+                // A thread that goes through them in order.
                 false if around.len() > u64::from(FIRST_WINDOW) => self.show_zeros(state, &region, block, page),
                 false => {}
             }

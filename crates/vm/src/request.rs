@@ -6,7 +6,7 @@ use machine::{Access, UserAddr};
 
 /// Where a new mapping goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MapAddress {
     /// At this address if it is free, else anywhere. NULL: anywhere.
     Hint(UserAddr),
     /// MAP_FIXED: at this address, replacing what is mapped there.
@@ -37,7 +37,7 @@ pub enum Source {
 #[derive(Clone)]
 pub struct MapRequest {
     /// Where the mapping goes.
-    pub place: Place,
+    pub place: MapAddress,
     /// Bytes; rounded up to whole pages. EINVAL if 0.
     pub length: u64,
     /// What may be done with the pages.
@@ -64,7 +64,7 @@ impl MapRequest {
     /// Private anonymous memory anywhere, as malloc asks for it.
     pub fn anonymous(length: u64, prot: Access) -> Self {
         MapRequest {
-            place: Place::Hint(UserAddr::NULL),
+            place: MapAddress::Hint(UserAddr::NULL),
             length,
             prot,
             shared: false,
@@ -79,7 +79,7 @@ impl MapRequest {
     }
 
     /// The same request, for another place.
-    pub fn at(mut self, place: Place) -> Self {
+    pub fn at(mut self, place: MapAddress) -> Self {
         self.place = place;
         self
     }

@@ -146,11 +146,11 @@ impl State {
 
 /// The *operating* lock, held until the last clone is dropped. A task that finishes a change after its caller has gone holds a clone.
 #[derive(Clone)]
-pub(crate) struct Operating(#[allow(dead_code)] Arc<Held>);
+pub(crate) struct Operating(#[allow(dead_code)] Arc<OperatingGuard>);
 
-struct Held(Arc<Space>);
+struct OperatingGuard(Arc<Space>);
 
-impl Drop for Held {
+impl Drop for OperatingGuard {
     fn drop(&mut self) {
         self.0.state.lock().operating = false;
         self.0.changed.wake_all();
@@ -236,7 +236,7 @@ impl Space {
                 let mut state = self.state.lock();
                 let free = !state.operating;
                 state.operating = true;
-                free.then(|| Operating(Arc::new(Held(self.clone()))))
+                free.then(|| Operating(Arc::new(OperatingGuard(self.clone()))))
             })
             .await
     }

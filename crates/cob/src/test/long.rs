@@ -1,4 +1,4 @@
-//! `cob test --long`: what takes hours. All stages, guest tests on two kernels and with bad luck, many seeds of the simulator,
+//! `cob test --long`: what takes hours. All stages, guest tests on two kernels and with fault injection, many seeds of the simulator,
 //! many calls of `cob fuzz`.
 //!
 //! It is cut into parts, each a command of `cob`. What a part came to is one line of `target/long/COMMIT`; whoever starts it again on the same commit goes

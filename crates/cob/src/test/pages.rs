@@ -1,4 +1,4 @@
-//! What the pages (README, `docs/`) name must exist: links, files, and commands with their options.
+//! What the pages (README, `docs/`) name must exist: links, files, types and messages, and commands with their options.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,6 +11,15 @@ use super::check::entries;
 /// Names of files end like this.
 const FILES: [&str; 8] = ["rs", "md", "c", "h", "s", "txt", "toml", "py"];
 
+/// What there is.
+struct There {
+    /// The names of all files, from the root of the project.
+    files: BTreeSet<String>,
+    /// Words of the sources that look like types ([`is_type`]).
+    types: BTreeSet<String>,
+    command: Command,
+}
+
 /// # Errors
 ///
 /// What is named and is not there, a line each.
@@ -18,16 +27,17 @@ pub fn run(project: &Path) -> Result<(), String> {
     let mut pages: Vec<PathBuf> = Vec::new();
     let mut files = BTreeSet::new();
     gather(project, project, &mut files)?;
+    let types = types(project, &files)?;
     for name in files.iter().filter(|name| name.ends_with(".md") && (!name.contains('/') || name.starts_with("docs/")))
     {
         pages.push(project.join(name));
     }
-    let command = crate::cli::command();
+    let there = There { files, types, command: crate::cli::command() };
     let mut wrong = Vec::new();
     for page in pages {
         let text = fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
         let beside = page.parent().unwrap_or(project);
-        for missing in missing(&text, beside, &files, &command) {
+        for missing in missing(&text, beside, &there) {
             wrong.push(format!("{}: {missing}", page.strip_prefix(project).unwrap_or(&page).display()));
         }
     }
@@ -52,8 +62,36 @@ fn gather(project: &Path, directory: &Path, files: &mut BTreeSet<String>) -> Res
     Ok(())
 }
 
-fn missing(text: &str, beside: &Path, files: &BTreeSet<String>, command: &Command) -> Vec<String> {
+/// The words that look like types, of all sources.
+fn types(project: &Path, files: &BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+    let mut types = BTreeSet::new();
+    let is_source = |name: &&String| is_file(name) && !name.ends_with(".md");
+    for name in files.iter().filter(is_source) {
+        let text = fs::read(project.join(name)).map_err(|error| format!("{name}: {error}"))?;
+        let text = String::from_utf8_lossy(&text);
+        types.extend(words(&text).filter(|word| is_type(word)).map(str::to_string));
+    }
+    Ok(types)
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_')
+}
+
+/// `SuchAName`: of a type, a message or a variant.
+fn is_type(word: &str) -> bool {
+    let capitals = word.chars().filter(char::is_ascii_uppercase).count();
+    let is_lower = |char: char| char.is_ascii_lowercase();
+    word.starts_with(|first: char| first.is_ascii_uppercase())
+        && capitals > 1
+        && word.contains(is_lower)
+        && !word.contains('_')
+}
+
+fn missing(text: &str, beside: &Path, there: &There) -> Vec<String> {
+    let There { files, types, command } = there;
     let mut wrong = Vec::new();
+    let mut in_block = false;
     for part in text.split("](").skip(1) {
         let link = part.split([')', '#']).next().unwrap_or_default();
         if !link.is_empty() && !link.contains("://") && !beside.join(link).exists() {
@@ -61,9 +99,20 @@ fn missing(text: &str, beside: &Path, files: &BTreeSet<String>, command: &Comman
         }
     }
     for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+            continue;
+        }
+        if in_block {
+            let commands = line.match_indices("./cob ").map(|(at, _)| &line[at..]);
+            wrong.extend(commands.filter_map(|code| unknown_command(code, command)));
+            continue;
+        }
         // Each second part of a line is code.
         for code in line.split('`').skip(1).step_by(2) {
             wrong.extend(unknown_command(code, command));
+            let unknown = words(code).filter(|word| is_type(word) && !types.contains(*word));
+            wrong.extend(unknown.map(|word| format!("nothing is called {word}")));
             let words = code.split([' ', '(', ')', ',', '=']);
             let words = words.map(|word| word.split("::").next().unwrap_or_default().trim_end_matches(['.', ':']));
             for word in words.filter(|word| is_file(word)) {
@@ -120,12 +169,18 @@ mod tests {
     #[test]
     fn what_is_not_there_is_found() {
         let files = BTreeSet::from(["crates/vm/src/space.rs".to_string(), "README.md".to_string()]);
-        let command = crate::cli::command();
-        let look = |text: &str| missing(text, Path::new(env!("CARGO_MANIFEST_DIR")), &files, &command);
+        let there =
+            There { files, types: BTreeSet::from(["FaultRequest".to_string()]), command: crate::cli::command() };
+        let look = |text: &str| missing(text, Path::new(env!("CARGO_MANIFEST_DIR")), &there);
         let good = "[a](Cargo.toml#b) [c](https://d) `vm/src/space.rs` `space.rs::tests` `README.md` `/etc/x.toml` `a.b.rs.png` \
                     `./cob run --kernels 4 -- ls --color` `./cob test guest NAME` `cob test [check\\|unit]` `./cob sim memory --any 1`";
         assert_eq!(look(good), Vec::<String>::new());
         assert_eq!(look("[a](Cargo.tom) `vm/src/spaces.rs`"), ["no Cargo.tom", "no vm/src/spaces.rs"]);
         assert_eq!(look("`./cob runs` `./cob run --kernel 4`"), ["there is no cob runs", "cob run has no --kernel"]);
+        assert_eq!(look("```sh\nseq 9 | ./cob runs\n```\n./cob run"), ["there is no cob runs"]);
+        assert_eq!(
+            look("`FaultRequest { .. }` `vm::FaultQuestion` `EINVAL` `HAS_Frame`"),
+            ["nothing is called FaultQuestion"]
+        );
     }
 }

@@ -69,7 +69,7 @@ pub struct Sharers {
     changing: AtomicU32,
     /// Whether there is anything in `held`: all that a change costs where nothing is shared.
     any: AtomicBool,
-    held: Lock<Option<Arc<Held>>>,
+    held: Lock<Option<Arc<InodeLease>>>,
     /// Open descriptions that may write the file: nobody executes it meanwhile (ETXTBSY).
     writers: AtomicU32,
 }
@@ -82,7 +82,7 @@ pub trait Recall: Send + Sync {
     fn run(&self, task: BoxFuture<'static, ()>);
 }
 
-struct Held {
+struct InodeLease {
     id: u64,
     remote: Weak<dyn Recall>,
     notes: Lock<Notes>,
@@ -178,7 +178,7 @@ impl Sharers {
             let mut held = self.held.lock();
             let new = || {
                 let id = SERIAL.fetch_add(1, SeqCst);
-                Arc::new(Held { id, remote: remote.clone(), notes: Lock::default(), recalled: WaitQueue::new() })
+                Arc::new(InodeLease { id, remote: remote.clone(), notes: Lock::default(), recalled: WaitQueue::new() })
             };
             held.get_or_insert_with(new).clone()
         };
@@ -190,7 +190,7 @@ impl Sharers {
     }
 }
 
-impl Held {
+impl InodeLease {
     fn token(&self, slot: u8) -> u64 {
         self.id << 8 | u64::from(slot)
     }

@@ -37,7 +37,7 @@ impl Owner {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldLock {
     owner: Owner,
     range: LockRange,
     exclusive: bool,
@@ -87,11 +87,11 @@ impl Drop for Wait {
 pub struct LockTable {
     /// One owner's lie side by side, in the order of the file, and the owners in the order in which they came: F_GETLK tells of the
     /// first that conflicts, as on Linux.
-    held: Lock<Vec<Held>>,
+    held: Lock<Vec<HeldLock>>,
     changed: WaitQueue,
 }
 
-fn conflict(held: &[Held], owner: Owner, range: LockRange, exclusive: bool) -> Option<Held> {
+fn conflict(held: &[HeldLock], owner: Owner, range: LockRange, exclusive: bool) -> Option<HeldLock> {
     held.iter()
         .find(|lock| {
             lock.owner.sees(owner)
@@ -178,9 +178,9 @@ impl LockTable {
             whole = LockRange { start: whole.start.min(lock.range.start), end: whole.end.max(lock.range.end) };
             false
         });
-        let below = |lock: &Held| lock.owner == owner && lock.range.start < whole.start;
+        let below = |lock: &HeldLock| lock.owner == owner && lock.range.start < whole.start;
         let place = held.iter().rposition(below).map_or(place.min(held.len()), |last| last + 1);
-        held.insert(place, Held { owner, range: whole, exclusive });
+        held.insert(place, HeldLock { owner, range: whole, exclusive });
         drop(held);
         // An exclusive lock may have become a shared one.
         self.changed.wake_all();
@@ -245,7 +245,7 @@ impl Locked {
 }
 
 /// Cuts `range` out of what `owner` holds.
-fn carve(held: &mut Vec<Held>, owner: Owner, range: LockRange) {
+fn carve(held: &mut Vec<HeldLock>, owner: Owner, range: LockRange) {
     let mut at = 0;
     while let Some(&lock) = held.get(at) {
         at += 1;
@@ -257,7 +257,7 @@ fn carve(held: &mut Vec<Held>, owner: Owner, range: LockRange) {
         let before = LockRange { start: lock.range.start, end: range.start };
         let behind = LockRange { start: range.end, end: lock.range.end };
         for rest in [before, behind].into_iter().filter(|rest| rest.start < rest.end) {
-            held.insert(at, Held { range: rest, ..lock });
+            held.insert(at, HeldLock { range: rest, ..lock });
             at += 1;
         }
     }

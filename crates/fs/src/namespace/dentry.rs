@@ -19,7 +19,7 @@ use machine::sync::{AsyncLock, Lock};
 
 pub struct Dentry {
     pub inode: Arc<dyn Inode>,
-    place: Lock<Place>,
+    place: Lock<NameInParent>,
     children: Lock<BTreeMap<Name, Child>>,
     /// Held by who changes or fills this directory; see [`super::change`] for the order of two.
     pub(super) changing: AsyncLock<()>,
@@ -33,7 +33,7 @@ pub struct Dentry {
 /// One component of a path. The directory, the dentry and the cache's queue share its bytes.
 pub(super) type Name = Arc<[u8]>;
 
-struct Place {
+struct NameInParent {
     name: Name,
     /// None: the root of a file system, or a file that never had a name.
     parent: Option<Arc<Dentry>>,
@@ -70,7 +70,7 @@ impl Dentry {
     pub(super) fn new(inode: Arc<dyn Inode>, name: Name, parent: Option<Arc<Dentry>>) -> Arc<Self> {
         Arc::new(Dentry {
             inode,
-            place: Lock::new(Place { name, parent }),
+            place: Lock::new(NameInParent { name, parent }),
             children: Lock::new(BTreeMap::new()),
             changing: AsyncLock::new(()),
             mounts: AtomicU32::new(0),
@@ -148,7 +148,7 @@ impl Dentry {
     /// `child` is now called `name` in this directory.
     pub(super) fn adopt(self: &Arc<Self>, name: &[u8], child: Arc<Dentry>, cache: &NameCache, now: u64) {
         self.change_child(name, cache, now, |_, name| {
-            let place = Place { name: name.clone(), parent: Some(self.clone()) };
+            let place = NameInParent { name: name.clone(), parent: Some(self.clone()) };
             let before = core::mem::replace(&mut *child.place.lock(), place);
             child.removed.store(false, Ordering::Relaxed);
             // The directory it was in is held by who moves the child.

@@ -16,18 +16,18 @@ use messages::fs::WaitPlace;
 
 /// O_PATH on anything but a directory: a place, not a file.
 pub(super) struct PathFile {
-    of: Place,
+    of: PathTarget,
     flags: OpenFlags,
     _open: Open,
 }
 
 impl PathFile {
-    pub fn new(of: Place, flags: OpenFlags) -> Arc<Self> {
+    pub fn new(of: PathTarget, flags: OpenFlags) -> Arc<Self> {
         Arc::new(PathFile { of, flags, _open: Open::new() })
     }
 }
 
-pub(super) enum Place {
+pub(super) enum PathTarget {
     Named(Location),
     /// What has no name here, reached by a link of /proc: a pipe, a memfd of another kernel.
     File(Arc<dyn File>),
@@ -48,8 +48,8 @@ impl File for PathFile {
     }
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
         match &self.of {
-            Place::Named(at) => Box::pin(attributes(at.inode())),
-            Place::File(file) => file.attributes(),
+            PathTarget::Named(at) => Box::pin(attributes(at.inode())),
+            PathTarget::File(file) => file.attributes(),
         }
     }
     fn set_attributes<'a>(&'a self, _caller: &'a Caller, _set: SetAttributes) -> BoxFuture<'a, Result<()>> {
@@ -66,20 +66,20 @@ impl File for PathFile {
     }
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         match &self.of {
-            Place::Named(at) => crate::file::ready(at.path()),
-            Place::File(file) => file.path(),
+            PathTarget::Named(at) => crate::file::ready(at.path()),
+            PathTarget::File(file) => file.path(),
         }
     }
     fn reopen<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
         match &self.of {
-            Place::Named(_) => crate::file::ready(Err(Errno::ENXIO)),
-            Place::File(file) => file.reopen(caller, flags),
+            PathTarget::Named(_) => crate::file::ready(Err(Errno::ENXIO)),
+            PathTarget::File(file) => file.reopen(caller, flags),
         }
     }
     fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
         match &self.of {
-            Place::Named(at) => Some(at),
-            Place::File(file) => file.location(),
+            PathTarget::Named(at) => Some(at),
+            PathTarget::File(file) => file.location(),
         }
     }
     fn as_any(&self) -> &dyn Any {

@@ -7,7 +7,7 @@ use super::{
     fifo_opener,
     files::RegularFile,
     mount::flags,
-    named::{NodeFile, PathFile, Place},
+    named::{NodeFile, PathFile, PathTarget},
     permission::{self, READ, WRITE},
     walk::{attributes, place_of, Last, Target, Walk},
     LocalPaths,
@@ -210,7 +210,7 @@ impl LocalPaths {
         if flags.contains(OpenFlags::PATH) {
             return Ok(match kind {
                 Kind::Directory => DirFile::new(&self.services, at, flags),
-                _ => PathFile::new(Place::Named(at), flags),
+                _ => PathFile::new(PathTarget::Named(at), flags),
             });
         }
         match kind {
@@ -310,7 +310,7 @@ async fn reopen(caller: &Caller, file: Arc<dyn File>, flags: OpenFlags) -> Resul
         return Err(Errno::ENOTDIR);
     }
     if flags.contains(OpenFlags::PATH) {
-        return Ok(PathFile::new(Place::File(file), flags));
+        return Ok(PathFile::new(PathTarget::File(file), flags));
     }
     let opened = file.reopen(caller, flags).await;
     file::close(file).await;

@@ -1,4 +1,4 @@
-//! [`Held`]: the first bytes of a pipe, which nobody else reads while somebody puts them elsewhere (splice, tee).
+//! [`HeldPipe`]: the first bytes of a pipe, which nobody else reads while somebody puts them elsewhere (splice, tee).
 //!
 //! What has been written to another file can't be taken back from there, and what has been taken out of a pipe can't be put back
 //! into it in front of a reader that has come meanwhile:
@@ -105,14 +105,14 @@ impl PipeEnd {
 }
 
 /// Bytes of a pipe, of whichever kernel.
-pub struct Held {
+pub struct HeldPipe {
     pub bytes: Vec<u8>,
     hold: Box<dyn HeldBytes>,
     /// For the bytes.
     _charge: Charge,
 }
 
-impl Held {
+impl HeldPipe {
     /// The first `count` bytes have found their place: the others are the next reader's.
     pub async fn take(self, count: usize) {
         if let Some(told) = self.hold.take(count) {
@@ -129,9 +129,9 @@ pub async fn hold(
     most: usize,
     charge: Charge,
     wait: bool,
-) -> Result<Option<Held>> {
+) -> Result<Option<HeldPipe>> {
     let Some(mut hold) = file.hold(&caller.shield, most, wait).await? else { return Ok(None) };
-    Ok(Some(Held { bytes: hold.bytes()?, hold, _charge: charge }))
+    Ok(Some(HeldPipe { bytes: hold.bytes()?, hold, _charge: charge }))
 }
 
 /// Puts into a pipe what goes in at once. EAGAIN: nothing does, whether or not a write would wait.

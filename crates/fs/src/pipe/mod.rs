@@ -44,7 +44,7 @@ use machine::{
 use hold::HELD;
 use ring::Ring;
 
-pub use hold::{hold, offer, Held};
+pub use hold::{hold, offer, HeldPipe};
 
 /// Writes up to this many bytes are atomic.
 pub const PIPE_BUF: usize = 4096;

@@ -1,7 +1,7 @@
 //! References that are counted but not sent yet.
 //!
 //! A count goes up before the message with the reference leaves. The future that puts the message together may be dropped before
-//! (a signal, a death): between two counts, or while the message waits for room in the lane. Then the counts go down again.
+//! (a signal, a death): between two counts, or while the message waits for a credit of the lane. Then the counts go down again.
 
 use super::Remote;
 use alloc::sync::Arc;

@@ -23,7 +23,7 @@ struct Export {
 }
 
 /// A file that epolls of other kernels watch. They need not have references to it.
-struct Seen {
+struct ObservedExport {
     /// Weak, so that it does not keep the file open. The address stays taken, so no other file gets this one's number.
     file: Weak<dyn File>,
     by: BTreeMap<KernelId, Arc<Observation>>,
@@ -32,7 +32,7 @@ struct Seen {
 #[derive(Default)]
 struct Table {
     files: BTreeMap<u64, Export>,
-    seen: BTreeMap<u64, Seen>,
+    seen: BTreeMap<u64, ObservedExport>,
     /// The number of a file by its address: the same file always gets the same number.
     numbers: BTreeMap<usize, u64>,
 }
@@ -200,7 +200,8 @@ impl Exports {
     ) -> Result<(Arc<dyn File>, Arc<Observation>)> {
         let mut table = self.table.lock();
         let file = table.files.get(&id).map(|export| export.file.clone()).ok_or(Errno::EBADF)?;
-        let seen = table.seen.entry(id).or_insert_with(|| Seen { file: Arc::downgrade(&file), by: BTreeMap::new() });
+        let seen =
+            table.seen.entry(id).or_insert_with(|| ObservedExport { file: Arc::downgrade(&file), by: BTreeMap::new() });
         let observation = seen.by.entry(holder).or_insert_with(|| begin(&file)).clone();
         Ok((file, observation))
     }
@@ -283,7 +284,7 @@ impl Table {
         Some(Ended { _file: file, watches })
     }
 
-    fn forget_seen(&mut self, id: u64) -> Option<Seen> {
+    fn forget_seen(&mut self, id: u64) -> Option<ObservedExport> {
         let seen = self.seen.remove(&id)?;
         if !self.files.contains_key(&id) {
             self.numbers.remove(&(seen.file.as_ptr().cast::<()>() as usize));

@@ -1,6 +1,6 @@
 //! Queues that are held by an operation on words of two kernels, and waiters that it brings along; across.rs says why.
 
-use super::{wake_all, Bucket, Obstacle, Queues, Waiter, Waiting};
+use super::{wake_all, Bucket, Obstacle, QueuedWaiter, Queues, Waiter};
 use alloc::{
     collections::{BTreeSet, VecDeque},
     vec::Vec,
@@ -26,7 +26,7 @@ pub(super) struct Hold {
 
 /// What became of a waiter that was moved here.
 pub(crate) enum Claim<'a> {
-    Here(Waiting<'a>),
+    Here(QueuedWaiter<'a>),
     /// It may be on its way: its new queue is held.
     NotYet,
     /// It never came: who moved it has died.
@@ -94,7 +94,7 @@ impl Queues {
     pub fn claim(&self, key: &FutexKey, ticket: Ticket) -> Claim<'_> {
         let bucket = self.bucket(key).lock();
         match self.arrived.lock().remove(&ticket) {
-            Some(waiter) => Claim::Here(Waiting { queues: self, waiter, done: false }),
+            Some(waiter) => Claim::Here(QueuedWaiter { queues: self, waiter, done: false }),
             None if bucket.held.contains_key(key) => Claim::NotYet,
             None => Claim::Gone,
         }
@@ -110,7 +110,7 @@ impl Queues {
             }
             waiter
         };
-        drop(gone.map(|waiter| Waiting { queues: self, waiter, done: false }));
+        drop(gone.map(|waiter| QueuedWaiter { queues: self, waiter, done: false }));
     }
 
     /// Holds the queue of `key` for an operation of `holder`, if nobody does and `check`, run under its lock, agrees.
@@ -174,7 +174,7 @@ impl Queues {
         };
         for ticket in gone {
             let waiter = self.arrived.lock().remove(&ticket);
-            drop(waiter.map(|waiter| Waiting { queues: self, waiter, done: false }));
+            drop(waiter.map(|waiter| QueuedWaiter { queues: self, waiter, done: false }));
         }
     }
 }

@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use fs::{
     control::Control,
     file::{Access, Destination, Source},
-    pipe::{self, Held},
+    pipe::{self, HeldPipe},
     Events, File, Kind, OpenFlags, Whence,
 };
 use machine::{errno::Result, Errno, UserAddr};
@@ -243,7 +243,12 @@ pub(super) async fn wait_until(call: &Call<'_>, pipe: &Arc<dyn File>, wanted: Ev
 }
 
 /// Holds the first bytes of a pipe; waits for some. None: there never will be any.
-pub(super) async fn hold(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bool) -> Result<Option<Held>> {
+pub(super) async fn hold(
+    call: &Call<'_>,
+    pipe: &Arc<dyn File>,
+    len: usize,
+    nonblocking: bool,
+) -> Result<Option<HeldPipe>> {
     let (len, charge) = transfer::afford(call, &**pipe, len.min(PIPE_STEP));
     call.interruptible(pipe::hold(pipe, &call.caller(), len, charge, !nonblocking)).await
 }

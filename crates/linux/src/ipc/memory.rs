@@ -6,7 +6,7 @@ use ::messages::ipc::{Details, MemoryAttach, MemoryDetach};
 use alloc::format;
 use machine::{Access, PageRange, UserAddr, PAGE_SIZE};
 use process::DescriptorTransfer;
-use vm::{MapRequest, Place, Source};
+use vm::{MapAddress, MapRequest, Source};
 
 const LOCK: i32 = 11;
 const UNLOCK: i32 = 12;
@@ -73,9 +73,9 @@ pub(crate) async fn shmat(call: &mut Call<'_>) -> Result<u64> {
     prot.set(Access::WRITE, write);
     prot.set(Access::EXEC, flags & EXEC != 0);
     let place = match (address, flags & REMAP) {
-        (0, _) => Place::Hint(UserAddr::NULL),
-        (address, 0) => Place::FixedNoReplace(UserAddr(address)),
-        (address, _) => Place::Fixed(UserAddr(address)),
+        (0, _) => MapAddress::Hint(UserAddr::NULL),
+        (address, 0) => MapAddress::FixedNoReplace(UserAddr(address)),
+        (address, _) => MapAddress::Fixed(UserAddr(address)),
     };
     let label = [LABEL, format!("{key:08x} (deleted)").as_bytes()].concat();
     let limit = if write { Access::all() } else { Access::READ | Access::EXEC };

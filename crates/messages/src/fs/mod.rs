@@ -22,7 +22,7 @@ pub const INLINE_BYTES: usize = 2048;
 messages! {
     "fs" 0x500;
 
-    /// read, pread: a stand-in asks the owner. With `frames` the data goes there.
+    /// read, pread: a stand-in asks the owner, which answers with the data, or has put it into `frames`.
     file_read: FileRead {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -32,13 +32,13 @@ messages! {
         bytes: u32,
         /// Frames of the sender, lent for the call; none: the data travels in the message.
         frames: Vec<Frame>,
-        /// Whether the owner waits for data; false: EAGAIN without.
+        /// Whether the owner waits for data; false: EAGAIN if there is none.
         wait: bool,
         /// Who reads, where that matters ([`WaitPlace::AtOwner`], [`WaitPlace::Socket`]).
         caller: Option<Caller>,
     } -> Result<ReadReply>, Low;
 
-    /// write, pwrite: a stand-in asks the owner; answered with the bytes taken.
+    /// write, pwrite: a stand-in asks the owner, which answers how many bytes it has taken.
     file_write: FileWrite {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -46,13 +46,13 @@ messages! {
         at: Option<u64>,
         /// What is written.
         data: Data,
-        /// Whether the owner waits for room; false: EAGAIN without.
+        /// Whether the owner waits for room; false: EAGAIN if there is none.
         wait: bool,
         /// Who writes, where that matters ([`WaitPlace::AtOwner`], [`WaitPlace::Socket`]).
         caller: Option<Caller>,
     } -> Result<u64>, Low;
 
-    /// lseek on the shared position, which is kept at the owner.
+    /// lseek: a stand-in has the owner move the position, which the owner keeps.
     file_seek: FileSeek {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -62,7 +62,7 @@ messages! {
         whence: Whence,
     } -> Result<u64>, Low;
 
-    /// F_SETFL, or F_GETFL without flags; answered with the flags as they are then.
+    /// F_SETFL, or without `flags` F_GETFL. The owner answers the flags as they are afterwards.
     file_flags: FileSetFlags {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -70,7 +70,7 @@ messages! {
         flags: Option<OpenFlags>,
     } -> Result<OpenFlags>, Low;
 
-    /// F_SETOWN, F_SETSIG and their kin, and O_ASYNC: a change of whom the file signals; answered with its owner and its flags as they are then.
+    /// F_SETOWN, F_SETSIG and their kin, and O_ASYNC: changes whom the file signals. Answered with its owner and its flags as they are afterwards.
     file_owner: FileSetOwner {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -80,7 +80,7 @@ messages! {
         change: OwnerChange,
     } -> Result<(FileOwner, OpenFlags)>, Low;
 
-    /// signalfd with a descriptor of another kernel: a new mask, or none; answered with mask and flags as they are then.
+    /// signalfd: sets or reads the mask of a signalfd of the receiver. Answered with mask and flags as they are afterwards.
     file_signals: FileSignals {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -104,7 +104,7 @@ messages! {
         set: SetAttributes,
     } -> Result<()>, Low;
 
-    /// getdents64.
+    /// getdents64: the owner answers the next entries from the position on, and moves it. No entries: the directory ends there.
     file_list: FileReadDir {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -112,7 +112,7 @@ messages! {
         budget: u32,
     } -> Result<Vec<DirEntry>>, Low;
 
-    /// ioctl; answered with the return value and the argument's bytes.
+    /// ioctl. Answered with the return value, and the argument's bytes as they are afterwards.
     file_ioctl: FileIoctl {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -120,7 +120,7 @@ messages! {
         caller: Caller,
         /// The number of the request.
         request: u32,
-        /// The argument's bytes, as the request has them.
+        /// The argument's bytes, as many as the request has.
         data: Vec<u8>,
     } -> Result<(i64, Vec<u8>)>, Low;
 
@@ -144,14 +144,14 @@ messages! {
         len: u64,
     } -> Result<()>, Low;
 
-    /// The path of a file, for /proc and getcwd.
+    /// Asks for the path of a file, for /proc and getcwd.
     file_path: FilePath {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
     } -> Vec<u8>, Low;
 
-    /// What only some kinds of files can do. The bytes of a socket's message go in `frames` if they are many:
-    /// `sent` of them are there already, or there is room for an answer's, which says how many it put there.
+    /// An operation that only some kinds of files have ([`Control`]). Many bytes of a socket's message travel in `frames`: a sent message has
+    /// `sent` bytes there, and for a received one the answer says how many bytes the owner has put there.
     file_control: FileControl {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -167,8 +167,8 @@ messages! {
         sent: u32,
     } -> Result<(ControlAnswer<Opened>, u32)>, Low;
 
-    /// splice and tee from a pipe of another kernel: up to so many bytes, as a read gives them, that stay there; no other reader takes
-    /// them as long as the sender holds them, by the number in the answer. Waits if there are none; None: there never will be any.
+    /// splice and tee from a pipe of the receiver. The answer has bytes like a read's, but they stay in the pipe: the sender holds them under the
+    /// number in the answer, and no other reader takes them until [`PipeLetGo`]. None: the pipe is empty and has no writer.
     pipe_hold: PipeHold {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -176,19 +176,19 @@ messages! {
         bytes: u32,
         /// Frames of the sender, lent for the call; none: the data travels in the message.
         frames: Vec<Frame>,
-        /// Whether to wait for data; false: EAGAIN without.
+        /// Whether the owner waits for data; false: EAGAIN if there is none.
         wait: bool,
     } -> Result<Option<(u64, ReadReply)>>, Low;
 
-    /// The sender holds a pipe no longer. The first so many bytes are elsewhere now, and go.
+    /// Ends a hold on a pipe. The first `taken` bytes were written elsewhere, and leave the pipe.
     pipe_let_go: PipeLetGo {
-        /// As the answer to [`PipeHold`] called the hold.
+        /// The hold's number, from the answer to [`PipeHold`].
         number: u64,
-        /// How many of the held bytes go.
+        /// How many of the held bytes leave the pipe.
         taken: u32,
     } -> (), Low;
 
-    /// A descriptor of a stand-in was closed (POSIX locks).
+    /// A descriptor of a stand-in was closed. The owner drops the caller's record locks on the file.
     file_closed: FileClosed {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -196,13 +196,13 @@ messages! {
         caller: Caller,
     } -> (), Low;
 
-    /// A stand-in wants to hear of changes from now on; answered with what is ready now.
+    /// A stand-in wants to hear of changes of readiness from now on ([`FileReady`]). The owner answers what is ready now.
     file_watch: FileWatch {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
     } -> Result<Events>, Low;
 
-    /// The owner tells a stand-in that readiness may have changed. The next one waits for the answer.
+    /// The owner tells a stand-in that readiness may have changed. It sends the next one after this has been answered.
     file_ready: FileReady {
         /// The file, at the sender.
         file: FileRef,
@@ -210,8 +210,8 @@ messages! {
         events: Events,
     } -> (), Low;
 
-    /// An epoll of the sender watches the file without keeping it open; answered with what is ready now, and whether
-    /// the file is an epoll itself.
+    /// An epoll of the sender begins to watch the file, without keeping it open. The owner answers what is ready now, and whether the file
+    /// is an epoll itself; from now on it tells of changes ([`FileObserved`]).
     file_observe: FileObserve {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -232,13 +232,14 @@ messages! {
         id: u64,
     } -> (), Low;
 
-    /// epoll_wait: what is ready of the files that the sender's epolls watch. None: it is closed.
+    /// epoll_wait: asks what is ready of files that the sender's epolls watch. None: the file is closed.
     files_ready: FilesReady {
         /// The files at the receiver ([`FileRef`]'s `id`); the answer is in their order.
         ids: Vec<u64>,
     } -> Vec<Option<Readiness>>, Low;
 
-    /// A file that the receiver's epolls watch has changed, or (None) is closed. The next one waits for the answer.
+    /// The owner tells a kernel whose epolls watch a file that its readiness has changed, or that it is closed. It sends the next one after this
+    /// has been answered.
     file_observed: FileObserved {
         /// The file, at the sender.
         file: FileRef,
@@ -246,29 +247,30 @@ messages! {
         ready: Option<Readiness>,
     } -> (), Low;
 
-    /// The file is added to an epoll, which is `root` if it has a number, with `above` epolls above the file: is there a circle, or
-    /// are there too many ways up from it or below it? ELOOP, EINVAL.
+    /// EPOLL_CTL_ADD of an epoll that watches a file of the receiver, directly or through others: asks whether epolls would watch each other in a
+    /// circle or be nested too deeply (ELOOP), or would be nested in too many ways (EINVAL).
     epoll_below: EpollBelow {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
-        /// The epoll that the file is added to; None: other kernels don't know it.
+        /// The epoll that it is added to. None: no other kernel has a reference to that, so it can't be in a circle.
         root: Option<FileRef>,
-        /// How many epolls lie above the file.
+        /// How many epolls would watch it, one above the other.
         above: u32,
     } -> Result<()>, Low;
 
-    /// Counts the ways up from a file that the receiver's epolls watch, by the number of epolls after the first, of which `nests` lie
-    /// before: the counts, and how many epolls lie on the longest one. EINVAL: too many.
+    /// Counts the ways from a file upwards through the epolls of the receiver that watch it, by their length. `ways` has the counts so far. Answered
+    /// with the counts, and how many epolls the longest way has. EINVAL: there are too many.
     epoll_above: EpollAbove {
         /// The file, at the sender.
         file: FileRef,
         /// How many epolls the way so far has passed.
         nests: u32,
-        /// Ways counted so far, by how many epolls they have passed.
+        /// Ways counted so far, by their length.
         ways: Vec<u32>,
     } -> Result<(Vec<u32>, u32)>, Low;
 
-    /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, unless that has said so first.
+    /// A kernel that has a stand-in hands the file on to `holder`. The owner counts one more reference of `holder`, unless that has told it first
+    /// ([`FileArrived`]).
     file_retain: FileRetain {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -276,7 +278,7 @@ messages! {
         holder: KernelId,
     } -> (), Low;
 
-    /// What the sender was to send to `holder` will not be sent: one count less.
+    /// Takes a [`FileRetain`] back: the sender does not send `holder` the reference.
     file_unsent: FileUnsent {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -284,7 +286,8 @@ messages! {
         holder: KernelId,
     } -> (), Low;
 
-    /// A reference arrived that `giver` has sent to the sender: one count more, unless that has said so first.
+    /// A reference that `giver` has sent has arrived at the sender. The owner counts one more reference of the sender, unless `giver` has told it
+    /// first ([`FileRetain`]).
     file_arrived: FileArrived {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -292,14 +295,14 @@ messages! {
         giver: KernelId,
     } -> (), Low;
 
-    /// `dead` has died, and nothing more of it arrives at the sender: what it was to send to that, and never did, is not counted
-    /// any more.
+    /// `dead` has died, and no more messages of it can arrive at the sender. The receiver uncounts references that `dead` has announced for the
+    /// sender ([`FileRetain`]) and never sent.
     file_lost: FilesLost {
         /// The kernel that is dead.
         dead: KernelId,
     } -> (), Low;
 
-    /// The last user of a stand-in is gone: so many references come back.
+    /// A stand-in is dropped. The owner uncounts its references.
     file_release: FileRelease {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -307,7 +310,8 @@ messages! {
         count: u64,
     } -> (), Low;
 
-    /// flock and fcntl locks. One that waits is given up when the caller is interrupted.
+    /// flock, and record locks of fcntl. The owner waits for the lock if `op` says so; the sender cancels the call on a signal. F_GETLK is answered
+    /// with the lock that is in the way.
     file_lock: FileLock {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -321,11 +325,11 @@ messages! {
     file_seal: FileSeal {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
-        /// F_SEAL_* to be added; 0: none. Answered with all that hold.
+        /// F_SEAL_* to be added; 0: none. Answered with all seals of the file.
         add: u32,
     } -> Result<u32>, Low;
 
-    /// A new description of the same file.
+    /// Opens the same file again, with a description of its own (open of /proc/self/fd/N).
     file_reopen: FileReopen {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -335,15 +339,15 @@ messages! {
         flags: OpenFlags,
     } -> Result<Opened>, Low;
 
-    /// mmap: which object, a reference to it, and whether that may be kept in case the object is mapped again: it keeps no memory
-    /// that can't be had back.
+    /// mmap: asks for the object behind a file. Answered with a reference to it, its id, and whether the sender may keep the reference in case the
+    /// file is mapped again: then it keeps no memory in use that the owner could not reclaim.
     file_object: FileObject {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
     } -> Result<(Opened, ObjectId, bool)>, Low;
 
-    /// Pages of a mapped object, for reading; at least one. The owner asks for them back (`ObjectLost`) before it changes
-    /// what it gave copies of.
+    /// Asks for pages of a mapped object, for reading. The owner copies at least one page into `frames`, or gives its own frame. It asks for copies
+    /// back ([`ObjectLost`]) before it changes the pages.
     object_pages: ObjectPages {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -353,14 +357,14 @@ messages! {
         frames: Vec<Frame>,
     } -> Result<ObjectPagesReply>, Low;
 
-    /// A mapped object by its name, for a kernel that was only told the name: a reference to it.
+    /// Asks for a reference to an object of which the sender only has the id.
     resolve_object: ResolveObject {
         /// The object, which the receiver owns.
         object: ObjectId,
     } -> Result<Opened>, Low;
 
-    /// The owner's own frame of a page, for a shared mapping. It is counted there once more, until it comes
-    /// home like a frame that was lent.
+    /// Asks for the owner's own frame of a page, for a shared mapping. The owner counts the frame once more, until the sender returns it
+    /// (`FramesHome`).
     object_pin: ObjectPin {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -368,7 +372,7 @@ messages! {
         index: u64,
     } -> Result<Frame>, Low;
 
-    /// A page was written through a shared mapping.
+    /// A page was written through a shared mapping of the sender. The owner marks it dirty.
     object_dirty: ObjectDirty {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -376,21 +380,21 @@ messages! {
         index: u64,
     } -> (), Low;
 
-    /// The owner tells a kernel that has pages of an object that some are no more what they were (truncation, a hole, a
-    /// change of what was copied). Answered when nothing there shows them, with whether anything there still uses the
-    /// object at all.
+    /// The owner tells a kernel that has pages of an object that some are gone or change (truncation, a hole, a write to what was copied). Answered
+    /// when nothing on that kernel maps them any more, with whether anything there still uses the object.
     object_lost: ObjectLost {
         /// Which pages.
         lost: Lost,
     } -> bool, Low;
 
-    /// A shared mapping of an object of the receiver is there, and nobody uses it yet: may it write? EPERM: it is sealed.
+    /// Asks whether a new shared mapping of an object of the receiver may write. The sender asks when the mapping is in place and before anybody can
+    /// use it. EPERM: the file is sealed.
     object_admit: ObjectAdmit {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
     } -> Result<()>, Low;
 
-    /// MADV_REMOVE of an object of the receiver: pages `first..end` become a hole.
+    /// MADV_REMOVE: makes pages `first..end` of an object of the receiver a hole.
     object_punch: ObjectPunch {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -400,7 +404,7 @@ messages! {
         end: u64,
     } -> Result<()>, Low;
 
-    /// msync of a shared mapping; bytes.
+    /// msync of a shared mapping of an object of the receiver.
     object_sync: ObjectSync {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -410,8 +414,7 @@ messages! {
         end: u64,
     } -> Result<()>, Low;
 
-    /// An operation on paths, sent whole to the kernel that owns the root file system.
-    /// `keep`: the sender would keep the answer.
+    /// Runs an operation on paths on the kernel that owns the root file system.
     path: RunPath {
         /// Who makes the system call.
         caller: Caller,
@@ -423,20 +426,19 @@ messages! {
         to: Option<Opened>,
         /// What is to be done, with its paths.
         op: PathOp,
-        /// Whether the sender would keep the answer and must be told if it becomes wrong.
+        /// Whether the sender would keep the answer, if the receiver promises to recall it ([`NamesRecall`]) before it becomes wrong.
         keep: bool,
     } -> PathAnswered, Low;
 
-    /// The root directory of the machine.
+    /// Asks for the root directory of the machine.
     root: RootDirectory {} -> Result<Opened>, Low;
 
-    /// What the sender has answered about paths may be wrong in a moment: whatever rests on one of `tokens` is to be
-    /// dropped. `watched`: closes of files that were opened without asking must be told of. The answer gives back the
-    /// references (number, count) that were held only in case the file would be opened again.
+    /// The owner of the root is about to change something on which answers about paths rest. The receiver drops the answers that rest on one of
+    /// `tokens`. It answers with the references (number, count) that it had kept only to open the files again, which it gives back.
     names_recall: NamesRecall {
-        /// Facts that are about to change, as [`PathAnswered::tokens`] named them.
+        /// Facts that are about to change, as [`PathAnswered::tokens`] names them.
         tokens: Vec<u64>,
-        /// Whether the sender must be told of closes of files that were opened without asking.
+        /// Whether the sender must hear of closes of files that were opened without asking it.
         watched: bool,
     } -> Vec<(u64, u64)>, High;
 }

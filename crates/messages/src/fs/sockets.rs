@@ -11,7 +11,7 @@ use machine::{errno::Result, Frame, KernelId};
 messages! {
     "sockets" 0x580;
 
-    /// bind: a socket of the sender wants a name. Asked of the kernel that keeps the names. EADDRINUSE.
+    /// bind: a socket of the sender wants a name. The receiver keeps the names of AF_UNIX. EADDRINUSE: another socket has it.
     unix_claim: UnixClaim {
         /// The name.
         place: UnixPlace,
@@ -19,21 +19,21 @@ messages! {
         serial: u64,
     } -> Result<()>, Low;
 
-    /// A bound socket is gone.
+    /// A bound socket is gone. The kernel that keeps the names frees its name.
     unix_unbind: UnixUnbind {
-        /// The name, free again if this socket has it.
+        /// The name. It stays taken if another socket has it by now.
         place: UnixPlace,
         /// Number of the socket at the sender.
         serial: u64,
     } -> (), Low;
 
-    /// Is a socket still bound, asked of its own kernel.
+    /// Asks the kernel of a socket whether it is still bound.
     unix_bound: UnixBound {
         /// Number of the socket at the receiver.
         serial: u64,
     } -> bool, Low;
 
-    /// Which socket has a name: its kernel and number there. ECONNREFUSED.
+    /// Asks the kernel that keeps the names which socket has a name. Answered with the socket's kernel and number there. ECONNREFUSED: none has.
     unix_find: UnixFind {
         /// The name.
         place: UnixPlace,
@@ -114,7 +114,7 @@ messages! {
         to: u64,
     } -> (), Low;
 
-    /// connect of a datagram socket: the other one's name. EPROTOTYPE if it is of another kind.
+    /// connect of a datagram socket: asks for the other socket's name. EPROTOTYPE: it is of another kind.
     unix_meet: UnixMeet {
         /// Number of the other socket at the receiver.
         serial: u64,
@@ -163,10 +163,10 @@ messages! {
         from: InternetAddress,
     } -> Result<(KernelId, u64)>, Low;
 
-    /// socket(2) of ICMP: net.ipv4.ping_group_range, asked of the kernel that has /proc: first and last group.
+    /// socket(2) of ICMP: asks the kernel that has /proc for net.ipv4.ping_group_range. Answered with the first and the last group.
     ping_groups: PingGroups {} -> (u32, u32), Low;
 
-    /// A datagram for a socket of another kernel; `sent` bytes of it are in frames. EAGAIN: no room.
+    /// Delivers a datagram to a socket of the receiver. EAGAIN: it has no room. Answered with the bytes taken.
     unix_deliver: UnixDeliver {
         /// Number of the receiving socket at the receiver.
         serial: u64,
@@ -180,15 +180,14 @@ messages! {
         sent: u32,
     } -> Result<u64>, Low;
 
-    /// Answered when a socket has room again: a listener for a connection, another for a datagram. ECONNREFUSED
-    /// when it is gone.
+    /// Waits until a socket of the receiver has room: a listener for a connection, another one for a datagram. ECONNREFUSED: it is gone.
     unix_room: UnixRoom {
         /// Number of the socket at the receiver.
         serial: u64,
     } -> Result<()>, Low;
 
-    /// A part of the receiver's sockets, for /proc/net and sock_diag: those with inode numbers above `from`. Answered also with where the
-    /// next part begins; None: there are no more.
+    /// Asks for a part of the receiver's sockets, for /proc/net and sock_diag: those with inode numbers above `from`. Also answered with the `from`
+    /// of the next part; None: there are no more.
     socket_list: SocketsListed {
         /// IPPROTO_* and whether AF_INET6; None: of AF_UNIX.
         protocol: Option<(u8, bool)>,
@@ -196,11 +195,12 @@ messages! {
         from: u64,
     } -> (Vec<ListedSocket>, Option<u64>), Low;
 
-    /// Sockets of the sender and of other kernels may hold each other in a circle. Told to the kernel that keeps the names.
+    /// Tells the kernel that keeps the names that sockets of the sender and of other kernels may hold each other in a circle. The receiver then
+    /// surveys all kernels ([`UnixSurvey`]).
     unix_suspect: UnixSuspect {} -> (), Low;
 
-    /// What a kernel can't decide alone of its sockets that others hold; the first page, (0, 0), makes a new survey. EAGAIN if it is not
-    /// known any more.
+    /// Asks for a page of a survey: those sockets that others hold and of which the receiver can't decide alone whether a program can reach them. The
+    /// first page, (0, 0), makes the survey. EAGAIN: the receiver does not have this survey any more.
     unix_survey: UnixSurvey {
         /// The survey's number, by which its other messages name it.
         survey: u64,
@@ -208,10 +208,10 @@ messages! {
         from: (u32, u32),
     } -> Result<SocketGraphPage>, Low;
 
-    /// Answered behind all that the sender has told of references before.
+    /// The receiver answers at once. Its answer shows that it has received all that the sender has told it of references before.
     unix_flush: UnixFlush {} -> (), Low;
 
-    /// Those of the nodes that somebody may have got a reference to since the survey met them.
+    /// Asks which of these nodes may have become reachable since the survey: somebody may have got a reference to them.
     unix_gained: UnixGained {
         /// The number of the survey.
         survey: u64,
@@ -219,7 +219,7 @@ messages! {
         nodes: Vec<u32>,
     } -> Result<Vec<u32>>, Low;
 
-    /// Nobody can reach these nodes of a survey: their inboxes are to be emptied.
+    /// Nobody can reach these nodes of a survey. The receiver empties their inboxes.
     unix_empty: UnixEmpty {
         /// The number of the survey.
         survey: u64,
@@ -227,7 +227,7 @@ messages! {
         nodes: Vec<u32>,
     } -> Result<()>, Low;
 
-    /// The survey is not needed any more.
+    /// The receiver forgets a survey.
     unix_forget_survey: UnixForgetSurvey {
         /// The number of the survey.
         survey: u64,

@@ -17,7 +17,7 @@ pub struct Presence {
 
 /// What another CPU saw of a [`Presence`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct ObservedStay {
     pub using: u64,
     stays: u64,
 }
@@ -67,14 +67,14 @@ impl Presence {
     }
 
     /// By another CPU, after [`Generation::bump`].
-    pub fn look(&self) -> Seen {
+    pub fn look(&self) -> ObservedStay {
         // In this order, see the header comment of `shootdown.rs`.
         let stays = self.stays.load(Ordering::Acquire);
-        Seen { stays, using: self.using.load(Ordering::Acquire) }
+        ObservedStay { stays, using: self.using.load(Ordering::Acquire) }
     }
 
     /// Whether the stay that was seen has ended.
-    pub fn has_left(&self, seen: Seen) -> bool {
+    pub fn has_left(&self, seen: ObservedStay) -> bool {
         self.stays.load(Ordering::Acquire) != seen.stays
     }
 }

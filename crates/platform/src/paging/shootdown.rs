@@ -61,7 +61,7 @@
 
 use super::{
     hardware::Hardware,
-    presence::{Generation, Presence, Seen, NOTHING},
+    presence::{Generation, ObservedStay, Presence, NOTHING},
     tree::Tree,
 };
 use alloc::{boxed::Box, sync::Arc};
@@ -260,7 +260,7 @@ impl<H: Hardware> Cpus<H> {
         let me = self.hardware.cpu();
         let mut others = space.loaded_on().filter(|cpu| *cpu != me);
         loop {
-            let mut batch = [(0, Seen::default()); BATCH];
+            let mut batch = [(0, ObservedStay::default()); BATCH];
             let mut waiting = 0;
             // by_ref: the next batch goes on where this one ended.
             for cpu in others.by_ref() {

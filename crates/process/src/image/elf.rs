@@ -10,7 +10,7 @@ use elf::{
 };
 use fs::File;
 use machine::{errno::Result, Access, Errno, UserAddr, PAGE_SIZE, USER_END};
-use vm::{MapRequest, Place, Source, Space};
+use vm::{MapAddress, MapRequest, Source, Space};
 
 /// The headers of an executable or shared object.
 pub(super) struct Elf {
@@ -120,7 +120,7 @@ impl Elf {
             false => 0,
             true => {
                 // Reserves the whole extent, so that the parts keep their distances.
-                let place = Place::Hint(UserAddr(wish.unwrap_or(0)));
+                let place = MapAddress::Hint(UserAddr(wish.unwrap_or(0)));
                 let reserve = MapRequest::anonymous(high - low, Access::empty()).at(place);
                 let start = space.map(reserve).await?;
                 space.unmap(start, high - low).await?;
@@ -183,14 +183,14 @@ async fn map_segment(
             limit: Access::all(),
         };
         let request = MapRequest { source, program, ..MapRequest::anonymous(file_end - from, access) };
-        space.map(request.at(Place::Fixed(UserAddr(from)))).await?;
+        space.map(request.at(MapAddress::Fixed(UserAddr(from)))).await?;
     }
     let zero_from = match segment.p_filesz {
         0 => from,
         _ => file_end.next_multiple_of(page),
     };
     if memory_end > zero_from {
-        let request = MapRequest::anonymous(memory_end - zero_from, access).at(Place::Fixed(UserAddr(zero_from)));
+        let request = MapRequest::anonymous(memory_end - zero_from, access).at(MapAddress::Fixed(UserAddr(zero_from)));
         space.map(request).await?;
     }
     // The rest of the last file page holds what follows in the file. Linux clears all of it, also past the

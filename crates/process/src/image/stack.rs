@@ -3,7 +3,7 @@
 use crate::arch::PLATFORM;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Access, UserAddr, PAGE_SIZE};
-use vm::{MapRequest, Place, Space};
+use vm::{MapAddress, MapRequest, Space};
 
 /// What the caller of execve gave.
 pub(super) struct Strings<'a> {
@@ -36,7 +36,7 @@ pub(super) async fn write(
     let size = (bytes + path.len() + 0x20000).next_multiple_of(PAGE_SIZE) as u64;
     let stack =
         MapRequest { grows_down: true, stack: true, ..MapRequest::anonymous(size, Access::READ | Access::WRITE) };
-    space.map(stack.at(Place::Fixed(UserAddr(top - size)))).await?;
+    space.map(stack.at(MapAddress::Fixed(UserAddr(top - size)))).await?;
 
     let mut writer = StackWriter { space, at: top - 8 };
     let name_at = writer.string(path).await?;

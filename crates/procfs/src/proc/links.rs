@@ -29,12 +29,12 @@ impl Subject {
 }
 
 /// cwd and root.
-pub(super) struct Place {
+pub(super) struct DirectoryLink {
     pub subject: Subject,
     pub which: ProcessFile,
 }
 
-impl Link for Place {
+impl Link for DirectoryLink {
     fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
         Box::pin(async move { Ok(Followed::File(self.subject.file(self.which, caller).await?)) })
     }

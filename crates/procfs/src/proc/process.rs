@@ -135,8 +135,8 @@ impl About {
                 Node::file(ino, oom::Adjust { subject, old_file: false }).mode(0o644).style(Style::Bytes)
             }
             "oom_adj" => Node::file(ino, oom::Adjust { subject, old_file: true }).mode(0o644).style(Style::Bytes),
-            "cwd" => Node::link(ino, links::Place { subject, which: ProcessFile::Cwd }),
-            "root" => Node::link(ino, links::Place { subject, which: ProcessFile::Root }),
+            "cwd" => Node::link(ino, links::DirectoryLink { subject, which: ProcessFile::Cwd }),
+            "root" => Node::link(ino, links::DirectoryLink { subject, which: ProcessFile::Root }),
             "exe" => Node::link(ino, links::Executable(subject)),
             "fd" => Node::directory(
                 ino,

@@ -12,7 +12,7 @@ use sim::{
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
-use vm::{MapRequest, Place};
+use vm::{MapAddress, MapRequest};
 
 const BASE: u64 = 0x4000_0000;
 const PAGES: u64 = 8;
@@ -28,7 +28,7 @@ fn what_a_dying_owner_was_offered_is_not_used_again() {
         let map = home.clone();
         cluster.run(async move {
             let all = MapRequest::anonymous(PAGES * PAGE_SIZE as u64, Access::READ.union(Access::WRITE));
-            map.map(all.at(Place::Fixed(UserAddr(BASE)))).await.unwrap();
+            map.map(all.at(MapAddress::Fixed(UserAddr(BASE)))).await.unwrap();
         });
         // One page after the other, which makes the offers more, while the third kernel looks at them.
         let at = |page: u64| UserAddr(BASE + page * PAGE_SIZE as u64);

@@ -19,7 +19,7 @@ impl Machine {
         self.kernels.iter().map(|kernel| kernel.endpoint.stats().bytes_sent).sum()
     }
 
-    fn hold(&self, file: &Arc<dyn File>, most: usize) -> pipe::Held {
+    fn hold(&self, file: &Arc<dyn File>, most: usize) -> pipe::HeldPipe {
         self.run(pipe::hold(file, &caller(1), most, Charge::FREE, false)).unwrap().expect("something is there")
     }
 }

@@ -18,7 +18,7 @@ const CHUNK: usize = 64;
 const PAGE: usize = 256;
 
 /// A socket of this kernel, or the stand-in of one.
-struct Seen {
+struct SurveyedSocket {
     /// Whoever closes it meanwhile is to find it closed.
     file: Weak<dyn File>,
     /// When it was met first.
@@ -34,7 +34,7 @@ struct Seen {
 pub(crate) struct Survey {
     graph: Graph,
     /// By node.
-    seen: Vec<Seen>,
+    seen: Vec<SurveyedSocket>,
 }
 
 fn address(file: &Arc<dyn File>) -> usize {
@@ -65,7 +65,13 @@ impl Building {
         self.nodes.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         let gained = file.gained().ok_or(Errno::EINVAL)?.count();
         let node = self.survey.graph.add(Mark::Unreached)?;
-        self.survey.seen.push(Seen { file: Arc::downgrade(file), gained, references: 0, found: 0, lent: false });
+        self.survey.seen.push(SurveyedSocket {
+            file: Arc::downgrade(file),
+            gained,
+            references: 0,
+            found: 0,
+            lent: false,
+        });
         self.nodes.insert(address(file), node);
         Ok(node)
     }
@@ -131,7 +137,7 @@ impl Survey {
             pace.step().await;
         }
         let Survey { mut graph, seen } = building.survey;
-        let used = |seen: &Seen| seen.references != seen.found + usize::from(seen.lent);
+        let used = |seen: &SurveyedSocket| seen.references != seen.found + usize::from(seen.lent);
         let users = (0..seen.len()).filter(|node| used(&seen[*node]));
         graph.spread(Mark::Reached, users.chain(unsettled), pace).await?;
         graph.spread(Mark::Elsewhere, (0..seen.len()).filter(|node| seen[*node].lent), pace).await?;
@@ -215,7 +221,7 @@ impl Survey {
         }
     }
 
-    fn of<'a>(&'a self, nodes: &'a [u32]) -> impl Iterator<Item = (u32, &'a Seen)> {
+    fn of<'a>(&'a self, nodes: &'a [u32]) -> impl Iterator<Item = (u32, &'a SurveyedSocket)> {
         nodes.iter().filter_map(|node| Some((*node, self.seen.get(*node as usize)?)))
     }
 
@@ -233,7 +239,7 @@ impl Survey {
     }
 }
 
-impl Seen {
+impl SurveyedSocket {
     fn has_gained(&self) -> bool {
         // What has gone was not received by anybody, and what it held has gained by that.
         self.file.upgrade().is_some_and(|file| file.gained().is_some_and(|gained| gained.count() != self.gained))

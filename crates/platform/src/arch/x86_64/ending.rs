@@ -1,6 +1,6 @@
 //! The end of the machine or of a CPU, and where a CPU is.
 
-use crate::panic::Place;
+use crate::panic::CpuPosition;
 use core::arch::asm;
 use x86_64::instructions::port::Port;
 
@@ -24,9 +24,9 @@ pub fn halt() -> ! {
 
 /// Where this is called.
 #[inline(always)]
-pub fn here() -> Place {
+pub fn here() -> CpuPosition {
     let (pc, stack): (u64, u64);
     // SAFETY: reads registers.
     unsafe { asm!("lea {}, [rip]", "mov {}, rsp", out(reg) pc, out(reg) stack, options(nomem, nostack)) }
-    Place { pc, stack }
+    CpuPosition { pc, stack }
 }

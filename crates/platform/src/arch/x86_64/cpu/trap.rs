@@ -3,7 +3,7 @@
 //! a bug of the kernel.
 
 use super::super::{interrupts, usercopy};
-use crate::panic::Place;
+use crate::panic::CpuPosition;
 use crate::{heartbeat, panic, stacks};
 use machine::USER_END;
 use x86_64::registers::control::Cr2;
@@ -50,9 +50,9 @@ extern "C" fn kernel_trap(frame: &mut Frame) {
         NMI => {
             // It may have come in the middle of a copy to or from user memory. Its return restores the flag.
             usercopy::forbid_user_access();
-            heartbeat::on_probe(heartbeat::Found::InKernel(Place::from(&*frame)));
+            heartbeat::on_probe(heartbeat::Found::InKernel(CpuPosition::from(&*frame)));
         }
-        DOUBLE_FAULT if stacks::is_guard(Cr2::read_raw()) => panic::from_overflow(Place::from(&*frame)),
+        DOUBLE_FAULT if stacks::is_guard(Cr2::read_raw()) => panic::from_overflow(CpuPosition::from(&*frame)),
         PAGE_FAULT => {
             let at = Cr2::read_raw();
             match usercopy::fixup(frame.rip).filter(|_| at < USER_END) {
@@ -76,8 +76,8 @@ fn fatal(frame: &Frame, at: u64) -> ! {
     panic::from_trap(text, frame.into())
 }
 
-impl From<&Frame> for Place {
+impl From<&Frame> for CpuPosition {
     fn from(frame: &Frame) -> Self {
-        Place { pc: frame.rip, stack: frame.rsp }
+        CpuPosition { pc: frame.rip, stack: frame.rsp }
     }
 }
