@@ -4,6 +4,7 @@
 // cob: link=static kernels=4 compare=self timeout=180 shake=no
 #include "test.h"
 #include <netinet/in.h>
+#include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -192,7 +193,7 @@ static void run(const struct example *example) {
         shared->free = 1;
         double begin = now();
         // A minute is long: the machine may be slow, and what is counted here is no time.
-        while ((apart() || example->through == PIPES && shared->cpu[0] != example->made_on) && now() < begin + 60)
+        while ((apart() || (example->through == PIPES && shared->cpu[0] != example->made_on)) && now() < begin + 60)
             usleep(10000);
         fprintf(stderr, "%s: together after %.2f s, %d moves\n", example->name, now() - begin, shared->moves[0] + shared->moves[1]);
         // Until each has been seen where it is.
@@ -219,13 +220,15 @@ static void run(const struct example *example) {
     }
 }
 
-int main(void) {
+// With an argument: the examples of that name.
+int main(int count, char **arguments) {
     MUST(cpu_count() == 4);
     shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     MUST(shared != MAP_FAILED);
     signal(SIGPIPE, SIG_IGN);
     for (size_t at = 0; at < sizeof examples / sizeof *examples; at++)
-        run(&examples[at]);
+        if (count < 2 || strcmp(arguments[1], examples[at].name) == 0)
+            run(&examples[at]);
     puts("ok");
     return 0;
 }
