@@ -279,7 +279,7 @@ impl Thread {
             // An affinity that was set since wins.
             Destination::Placed(kernel) if system.reaches(kernel, affinity) => Some(kernel),
             Destination::Gathered(kernel)
-                if system.reaches(kernel, affinity) && !self.process.files().stay_behind(0) =>
+                if system.reaches(kernel, affinity) && !self.process.files().stay_behind(false) =>
             {
                 Some(kernel)
             }

@@ -221,7 +221,7 @@ impl Thread {
             may_gather(state.gathered, self.here_since.load(Relaxed), system.now())
                 && system.reaches(to, &state.affinity)
         };
-        may && self.is_at_rest() && self.works_alone(used) && !self.process.files().stay_behind(1)
+        may && self.is_at_rest() && self.works_alone(used) && !self.process.files().stay_behind(true)
     }
 
     /// Whether the other threads of its process here do little.

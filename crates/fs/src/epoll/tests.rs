@@ -193,7 +193,8 @@ fn of_exclusive_entries_one_with_a_waiter_is_told() {
     }
     let files: Vec<Arc<dyn File>> = epolls.iter().map(|epoll| epoll.clone() as Arc<dyn File>).collect();
     // The first has no waiter: it is told too, for its next wait.
-    let mut waiting: Vec<_> = files[1..].iter().map(|file| alloc::boxed::Box::pin(wait(file, &who, 8, Wait::ForEver))).collect();
+    let mut waiting: Vec<_> =
+        files[1..].iter().map(|file| alloc::boxed::Box::pin(wait(file, &who, 8, Wait::ForEver))).collect();
     assert!(waiting.iter_mut().all(|waiting| once(waiting.as_mut()).is_none()));
     let write_and_look = || {
         block_on(write.write(b"a")).unwrap();

@@ -10,9 +10,9 @@ use messages::{
     inspect::{Inspect, Inspection},
 };
 
-/// Whether the descriptor has the only reference, but for `calls`, to a file that can follow it.
-fn follows(file: &Arc<dyn File>, calls: usize) -> bool {
-    Arc::strong_count(file) <= 1 + calls && file.may_move()
+/// Whether the descriptor has the only reference to a file that can follow it.
+fn follows(file: &Arc<dyn File>) -> bool {
+    Arc::strong_count(file) == 1 && file.may_move()
 }
 
 impl Thread {
@@ -40,16 +40,18 @@ impl Files {
     pub(crate) fn may_follow(&self) -> bool {
         let Part::Home(table) = &self.part else { return false };
         let table = table.lock();
-        table.users.total() == 1 && table.iter().take(MOST_FETCHED).any(|(_, descriptor)| follows(&descriptor.file, 0))
+        table.users.total() == 1 && table.iter().take(MOST_FETCHED).any(|(_, descriptor)| follows(&descriptor.file))
     }
 
     /// Whether a thread that leaves this kernel would leave files here for which it would have to wait from afar: pipes, and sockets and
-    /// epolls that can't follow it. Of what other kernels have nothing is known before it is used here. Of very many: yes. `calls`: so many references
-    /// to a file may be those of a call that the thread is in.
-    pub(crate) fn stay_behind(&self, calls: usize) -> bool {
+    /// epolls that can't follow it. Of what other kernels have nothing is known before it is used here. Of very many: yes. `in_call`: the thread may be
+    /// in a call that has references as well, so it is not looked whether others have.
+    pub(crate) fn stay_behind(&self, in_call: bool) -> bool {
         let stays = |descriptor: &Descriptor| {
             let file = &descriptor.file;
-            !file.is_elsewhere() && !matches!(file.waiting(), WaitPlace::Never) && !follows(file, calls)
+            !file.is_elsewhere()
+                && !matches!(file.waiting(), WaitPlace::Never)
+                && !(in_call && file.may_move() || follows(file))
         };
         let stays = |(at, descriptor): (usize, &Descriptor)| at == MOST_FETCHED || stays(descriptor);
         match &self.part {
