@@ -162,7 +162,12 @@ impl<'a> Call<'a> {
     /// Installs a new descriptor at the lowest free number.
     pub async fn install(&self, file: Arc<dyn File>, close_on_exec: bool) -> Result<u64> {
         let limit = self.process().limit(RLIMIT_NOFILE);
-        Ok(u64::from(self.process().files().add(file, 0, close_on_exec, limit).await?))
+        let files = self.process().files();
+        let fd = files.add(file, 0, close_on_exec, limit).await?;
+        if files.is_astray() {
+            self.process().fetch_files(self.caller().credentials).await;
+        }
+        Ok(u64::from(fd))
     }
 
     /// EMFILE if that would fail for want of a number, as far as that is known here.

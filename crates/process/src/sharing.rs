@@ -23,12 +23,14 @@
 //! the child joined has reached the parent before.
 
 use crate::{change::Step, process::Directories, Process, System};
+use abi::Credentials;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock},
     Errno, HashMap, KernelId, Pid, SpaceId,
 };
+use messages::inspect::{Inspect, Inspection};
 use messages::process::{Change, ChangeMember, ChangeSharingGroup, SharedPart, SharingGroupId, SharingGroupMember};
 
 /// Objects that several processes use, counted at the home of each.
@@ -122,14 +124,15 @@ impl Process {
         }
     }
 
-    /// For a process of one thread, which is here: its descriptor table, which lies on the kernel where the process was born
-    /// and which nobody else uses, moves here, so that opening and closing ask nobody. Who shares memory with its parent
-    /// (vfork) will have another table soon.
-    pub async fn fetch_files(self: &Arc<Self>) -> Result<()> {
-        match self.is_in_parents_space() {
-            true => Ok(()),
-            false => self.unshare_files().await,
+    /// If the process has one thread, which is here, and no other process uses its descriptor table: that moves here, so that opening and closing ask
+    /// nobody. False: it stays where it is. Who shares memory with its parent (vfork) will have another table soon.
+    pub async fn fetch_files(self: &Arc<Self>, sees: Credentials) -> bool {
+        if self.is_in_parents_space() {
+            return false;
         }
+        let owner = self.system.inspect(self.id, Inspect::Owner, sees).await;
+        let is_only = matches!(owner, Ok(Inspection::Owner { threads, .. }) if threads.len() == 1);
+        is_only && (self.files().id().home == self.system.kernel || self.unshare_files().await.is_ok())
     }
 
     /// Takes the process out of a sharing group: it keeps what it had in common, and changes it alone from now on (execve, unshare,

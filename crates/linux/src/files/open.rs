@@ -4,7 +4,6 @@ use crate::call::{Call, AT_FDCWD};
 use alloc::{sync::Arc, vec::Vec};
 use fs::{control::Control, File, OpenFlags, PathAnswer, PathOp};
 use machine::{errno::Result, Errno};
-use messages::inspect::{Inspect, Inspection};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Bits beside the access mode that open(2) looks at; it ignores all others (VALID_OPEN_FLAGS).
@@ -116,22 +115,7 @@ fn check_flags(flags: OpenFlags) -> Result<()> {
 async fn run(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: OpenFlags, mode: u32, resolve: u64) -> Result<u64> {
     call.check_descriptors()?;
     let file = open_file(call, fd, path, flags, mode, resolve).await?;
-    let fd = call.install(file, flags.contains(OpenFlags::CLOEXEC)).await?;
-    if call.process().files().is_astray() {
-        fetch_files(call).await;
-    }
-    Ok(fd)
-}
-
-/// The only thread of a process opens files on a kernel where its descriptors are not at home.
-async fn fetch_files(call: &Call<'_>) {
-    let process = call.process();
-    let sees = call.caller().credentials;
-    let owner = call.system().inspect(process.id, Inspect::Owner, sees).await;
-    if matches!(owner, Ok(Inspection::Owner { threads, .. }) if threads.len() == 1) {
-        // It stays where it is if that fails.
-        let _ = process.clone().fetch_files().await;
-    }
+    call.install(file, flags.contains(OpenFlags::CLOEXEC)).await
 }
 
 pub(crate) async fn open_file(

@@ -5,10 +5,7 @@ use super::{Descriptor, Files, Part};
 use crate::Thread;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::{Caller, Fetched, File, Held, MOST_FETCHED};
-use messages::{
-    fs::WaitPlace,
-    inspect::{Inspect, Inspection},
-};
+use messages::fs::WaitPlace;
 
 /// Whether the descriptor has the only reference to a file that can follow it.
 fn follows(file: &Arc<dyn File>) -> bool {
@@ -26,10 +23,7 @@ impl Thread {
             return;
         }
         let process = &self.process;
-        let owner = process.system.inspect(process.id, Inspect::Owner, sees).await;
-        let is_only = matches!(owner, Ok(Inspection::Owner { threads, .. }) if threads.len() == 1);
-        // They stay where they are if that fails.
-        if is_only && process.fetch_files().await.is_ok() {
+        if process.fetch_files(sees).await {
             process.files().fetch(&process.caller(self)).await;
         }
     }

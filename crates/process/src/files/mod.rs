@@ -24,7 +24,7 @@ use messages::{
         DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorPutTwo,
         DescriptorTake, DescriptorUsers, TableId,
     },
-    fs::Opened,
+    fs::{Opened, WaitPlace},
 };
 use table::{Cache, Slots, Table};
 
@@ -158,10 +158,11 @@ impl Files {
         let table = match &self.part {
             Part::Home(table) => table,
             Part::Cache(cache) => {
+                let talks = matches!(file.waiting(), WaitPlace::Socket(_) | WaitPlace::Epoll);
                 let given = self.system.descriptor_transfer.give(&file, self.id.home).await?;
                 let ask = DescriptorPut { table: self.id, file: given, from, exactly, close_on_exec, limit };
                 let (fd, alone) = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
-                cache.lock().note_put(alone);
+                cache.lock().note_put(alone, if talks { ASTRAY + 1 } else { 1 });
                 return Ok(fd);
             }
         };
@@ -189,7 +190,7 @@ impl Files {
                 let given = (transfer.give(&files[0], home).await?, transfer.give(&files[1], home).await?);
                 let ask = DescriptorPutTwo { table: self.id, files: given, close_on_exec, limit };
                 let (fds, alone) = self.system.endpoint.call(home, ask).await.map_err(Errno::from)??;
-                cache.lock().note_put(alone);
+                cache.lock().note_put(alone, 1);
                 return Ok(fds);
             }
         };
@@ -377,7 +378,7 @@ impl Files {
     }
 
     /// Whether it is time to ask if the table could move here: threads here have put several files into a table of another
-    /// kernel. After a yes, it takes more of them for the next.
+    /// kernel, or a socket or an epoll, which follow it (follow.rs). After a yes, it takes more of them for the next.
     pub fn is_astray(&self) -> bool {
         let Part::Cache(cache) = &self.part else { return false };
         let mut cache = cache.lock();

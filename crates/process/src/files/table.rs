@@ -25,8 +25,8 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub fn note_put(&mut self, alone: bool) {
-        self.put = if alone { self.put + 1 } else { 0 };
+    pub fn note_put(&mut self, alone: bool, worth: u32) {
+        self.put = if alone { self.put.saturating_add(worth) } else { 0 };
     }
 }
 
