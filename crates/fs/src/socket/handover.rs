@@ -230,6 +230,7 @@ impl Socket {
             let state = &mut *state;
             let Role::Linking(mut link) = core::mem::take(&mut state.role) else { return Err(Errno::ECONNABORTED) };
             link.take_over(end.granted, end.arrived, earlier.cost() as u64);
+            link.expect_wait(self.kind == SocketKind::Stream);
             state.inbox.prepend(earlier);
             (state.name, state.port) = (name, end.port);
             (state.peer_credentials, state.peer_groups) = (end.credentials, end.groups.into());
@@ -307,6 +308,9 @@ impl Socket {
 impl UnixNames {
     /// A listener's kernel says that the other end of a connection is accepted elsewhere.
     pub(crate) fn end_moves(&self, number: u64, to: FarSocket, from: KernelId) -> Result<u64> {
-        self.by_serial(number)?.other_moves(to, from)
+        let end = self.by_serial(number)?;
+        let sent = end.other_moves(to, from)?;
+        end.check_alive(to.kernel);
+        Ok(sent)
     }
 }

@@ -194,6 +194,13 @@ impl Link {
         self.taken = arrived.saturating_sub(unread);
     }
 
+    /// For an end that has come from another kernel: the other side may have waited there for some of what is unread to be received.
+    pub fn expect_wait(&mut self, parts: bool) {
+        if self.taken < self.arrived {
+            self.awaited = if parts { cost(PAGE_SIZE).min(self.window.amount() as u64 / 4) } else { u64::MAX };
+        }
+    }
+
     /// What may be sent now, with what each message takes beside its bytes.
     pub fn room(&self) -> u64 {
         self.credit.granted - self.sent
@@ -223,7 +230,6 @@ impl Link {
     /// Whether that is news.
     pub fn hear(&mut self, credit: SocketCredit) -> bool {
         let before = self.credit;
-        self.mover = None;
         self.credit.taken = before.taken.max(credit.taken);
         self.credit.granted = before.granted.max(credit.granted);
         while self.kept.front().is_some_and(|kept| kept.end <= self.credit.taken) {

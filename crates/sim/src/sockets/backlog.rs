@@ -104,9 +104,10 @@ impl Program {
         error: Errno,
     ) -> bool {
         match error {
+            _ if self.is_dead(self.listeners[listener].kernel) => true,
             Errno::EAGAIN => !waits && before.least <= took,
             Errno::ENOBUFS => self.kernels.tight || self.kernels.scarce,
-            _ => self.is_dead(self.listeners[listener].kernel),
+            _ => false,
         }
     }
 
@@ -118,8 +119,8 @@ impl Program {
     pub(super) fn was_accepted(&mut self, listener: usize, which: Option<u64>, file: &Arc<dyn File>) {
         let Listener { family, kernel, user, .. } = self.listeners[listener];
         let Some(which) = which else {
-            let may = self.backlog(listener).most > 0 || self.is_dead(kernel);
-            assert!(may && family == Family::Tcp, "it was accepted, and nobody has connected");
+            let may = family == Family::Tcp && self.backlog(listener).most > 0;
+            assert!(may || self.is_dead(kernel), "it was accepted, and nobody has connected");
             self.listeners[listener].nameless += 1;
             return;
         };
