@@ -81,11 +81,12 @@ pub fn loom(project: &Path, names: &[String], tally: &mut Tally) {
 }
 
 /// Kinds of random programs, and how many of each `cob test` runs; `cob sim KIND --seeds 1000000` runs more.
-const SEEDS: [(&str, &str); 6] = [
+const SEEDS: [(&str, &str); 7] = [
     ("memory", "10000"),
     ("life", "800"),
     ("futex", "1000"),
     ("files", "2000"),
+    ("sockets", "500"),
     ("popcorn", "2000"),
     ("calls", "3000"),
 ];

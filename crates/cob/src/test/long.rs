@@ -18,11 +18,12 @@ use super::cargo::outcome;
 use crate::bench::processors;
 
 /// Kinds of random programs, how many seeds, and how many to a part.
-const SEEDS: [(&str, u64, u64); 6] = [
+const SEEDS: [(&str, u64, u64); 7] = [
     ("memory", 1_000_000, 50_000),
     ("life", 80_000, 8_000),
     ("futex", 100_000, 10_000),
     ("files", 200_000, 20_000),
+    ("sockets", 100_000, 10_000),
     ("popcorn", 200_000, 20_000),
     // About 55 calls each: ten million.
     ("calls", 185_000, 18_500),

@@ -186,7 +186,7 @@ impl Socket {
             // To ask is not to wait.
             let _held = shield.hold();
             match others.want(there, room).await {
-                Ok((credit, _)) => self.credited(credit),
+                Ok((credit, _)) => self.has_room_for(credit),
                 Err(Errno::ENOBUFS) => return Err(Errno::ENOBUFS),
                 // It has gone, or moved. What tells of that this answer may have overtaken, or its kernel has died.
                 Err(_) => {
@@ -318,8 +318,16 @@ impl Socket {
         }
     }
 
-    /// This end may send more. Who waits is not woken for what was known: a stand-in would ask once more, and hear it again.
+    /// A program at the other end has received something.
     pub(crate) fn credited(&self, credit: SocketCredit) {
+        if let Some(link) = self.state.lock().link_begun() {
+            link.mover = None;
+        }
+        self.has_room_for(credit);
+    }
+
+    /// This end may send more. Who waits is not woken for what was known: a stand-in would ask once more, and hear it again.
+    fn has_room_for(&self, credit: SocketCredit) {
         if self.state.lock().link_begun().is_some_and(|link| link.hear(credit)) {
             self.changes.wake_all();
         }
@@ -380,12 +388,12 @@ impl Socket {
         let there = self.state.lock().link().map(|(there, _)| there);
         let (Some(there), Ok(others)) = (there, self.names.others()) else { return 0 };
         let Ok((credit, unread)) = others.want(there, 0).await else { return 0 };
-        self.credited(credit);
+        self.has_room_for(credit);
         unread
     }
 
     /// If that kernel died before it was known that the other end is there, nobody has told this one.
-    fn check_alive(&self, kernel: KernelId) {
+    pub(super) fn check_alive(&self, kernel: KernelId) {
         if self.names.others().is_ok_and(|others| !others.present().contains(kernel)) {
             self.kernel_died(kernel);
         }
@@ -395,6 +403,8 @@ impl Socket {
     fn kernel_died(&self, kernel: KernelId) {
         let gone = |there: FarSocket, link: &Link| there.kernel == kernel || link.mover == Some(kernel);
         if self.state.lock().link().is_some_and(|(there, link)| gone(there, link) && !link.closed) {
+            // It lives if only the kernel that it came from has died, and would wait for ever for what was lost there.
+            self.tell(SocketChange::reset());
             self.changed_there(SocketChange::reset());
         }
     }

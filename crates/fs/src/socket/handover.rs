@@ -321,6 +321,9 @@ impl Socket {
 impl UnixNames {
     /// A listener's kernel says that the other end of a connection is accepted elsewhere.
     pub(crate) fn end_moves(&self, number: u64, to: FarSocket, from: KernelId) -> Result<u64> {
-        self.by_serial(number)?.other_moves(to, from)
+        let end = self.by_serial(number)?;
+        let sent = end.other_moves(to, from)?;
+        end.check_alive(to.kernel);
+        Ok(sent)
     }
 }

@@ -241,7 +241,6 @@ impl Link {
     /// Whether that is news.
     pub fn hear(&mut self, credit: SocketCredit) -> bool {
         let before = self.credit;
-        self.mover = None;
         self.credit.taken = before.taken.max(credit.taken);
         self.credit.granted = before.granted.max(credit.granted);
         while self.kept.front().is_some_and(|kept| kept.end <= self.credit.taken) {

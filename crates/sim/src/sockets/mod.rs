@@ -13,6 +13,7 @@
 //! | program.rs | random programs |
 //! | verdict.rs | what came of a step, held against the model |
 
+mod backlog;
 mod kernels;
 mod model;
 mod program;

@@ -61,8 +61,11 @@ pub struct Side {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     Connecting,
-    Established,
-    /// Who connected was interrupted, or died: the other side may be there or not.
+    /// In the backlog.
+    Queued,
+    /// Programs may have both ends.
+    Accepted,
+    /// Who connected was interrupted, or died: it is in the backlog or not.
     Unknown,
     Failed,
 }
@@ -71,6 +74,13 @@ pub struct Connection {
     pub family: Family,
     pub phase: Phase,
     pub listener: Option<usize>,
+    /// The steps in which connect(2) was called, and in which it came back.
+    pub begun: u32,
+    pub queued: u32,
+    /// The listener's kernel, if it was accepted on another.
+    pub mover: Option<KernelId>,
+    /// That has died before the other end had heard of the one that was accepted: the connection may be reset, or not.
+    pub shaken: bool,
     /// Who connected, and who accepts.
     pub sides: [Side; 2],
 }
@@ -124,6 +134,12 @@ pub struct View {
 impl Connection {
     pub fn both(&self) -> Both {
         [self.sides[0].facts, self.sides[1].facts]
+    }
+
+    /// `dead` has died.
+    pub fn shake(&mut self, dead: KernelId) {
+        let server = &self.sides[1].facts;
+        self.shaken |= self.mover == Some(dead) && server.sent == 0 && !server.shut_write;
     }
 
     fn is_packets(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Random programs: what they do in a step.
 
 use super::{
+    backlog::{Backlog, Listener},
     kernels::{caller, Kernels},
     model::{Both, Connection, End, Family, Phase, Side},
     task::{self, Task},
@@ -64,15 +65,6 @@ enum Act {
     Die(KernelId),
 }
 
-pub struct Listener {
-    pub family: Family,
-    pub kernel: KernelId,
-    pub user: KernelId,
-    pub backlog: usize,
-    /// None: it is closed.
-    pub file: Option<Arc<dyn File>>,
-}
-
 /// A call that has not ended.
 pub struct Call {
     pub what: What,
@@ -85,18 +77,28 @@ pub struct Program {
     pub(super) listeners: Vec<Listener>,
     pub(super) connections: Vec<Connection>,
     pub(super) calls: Vec<Call>,
+    /// Of this step: what was accepted although another connection had come before.
+    pub(super) overtaken: Vec<(usize, usize)>,
     /// Files that were sent have numbers.
     files: u64,
     dead: BTreeSet<KernelId>,
     longest: usize,
+    /// Of the step that goes on.
+    pub(super) step: u32,
     operations: u64,
 }
 
 /// What was so before a step.
 pub struct Before {
     pub both: Vec<Both>,
-    /// Connections that certainly wait to be accepted, by listener; and those that were begun, or may be there.
-    pub waiting: Vec<(usize, usize)>,
+    /// By listener.
+    pub backlogs: Vec<Backlog>,
+}
+
+impl Before {
+    pub fn backlog(&self, listener: usize) -> Backlog {
+        self.backlogs.get(listener).copied().unwrap_or(Backlog::NEW)
+    }
 }
 
 impl Scenario for Program {
@@ -112,9 +114,11 @@ impl Scenario for Program {
             listeners: Vec::new(),
             connections: Vec::new(),
             calls: Vec::new(),
+            overtaken: Vec::new(),
             files: 0,
             dead: BTreeSet::new(),
             longest,
+            step: 0,
             operations: 0,
         }
     }
@@ -124,6 +128,7 @@ impl Scenario for Program {
     }
 
     fn step(&mut self, step: Step, rng: &Rng, log: &Log) {
+        self.step = step.number;
         let before = self.before();
         let mut dies = None;
         for number in 0..1 + rng.below(MOST_ACTS) {
@@ -166,25 +171,8 @@ impl Scenario for Program {
 
 impl Program {
     pub(super) fn before(&self) -> Before {
-        let waiting = (0..self.listeners.len()).map(|listener| (self.waiting(listener), self.perhaps(listener)));
-        Before { both: self.connections.iter().map(Connection::both).collect(), waiting: waiting.collect() }
-    }
-
-    /// Connections that wait to be accepted.
-    pub(super) fn waiting(&self, listener: usize) -> usize {
-        self.unaccepted(listener, Phase::Established)
-    }
-
-    /// ...and that may.
-    pub(super) fn perhaps(&self, listener: usize) -> usize {
-        self.unaccepted(listener, Phase::Unknown)
-    }
-
-    fn unaccepted(&self, listener: usize, phase: Phase) -> usize {
-        let waits = |it: &&Connection| {
-            it.listener == Some(listener) && it.phase == phase && it.sides[1].file.is_none() && !it.sides[1].facts.gone
-        };
-        self.connections.iter().filter(waits).count()
+        let backlogs = (0..self.listeners.len()).map(|listener| self.backlog(listener)).collect();
+        Before { both: self.connections.iter().map(Connection::both).collect(), backlogs }
     }
 
     pub(super) fn is_dead(&self, kernel: KernelId) -> bool {
@@ -196,7 +184,7 @@ impl Program {
         let ends = (0..self.connections.len()).flat_map(|number| [(number, 0), (number, 1)]);
         ends.filter(|(number, side)| {
             let connection = &self.connections[*number];
-            connection.phase == Phase::Established && connection.sides[*side].file.is_some()
+            matches!(connection.phase, Phase::Queued | Phase::Accepted) && connection.sides[*side].file.is_some()
         })
         .collect()
     }
@@ -323,7 +311,16 @@ impl Program {
                 let server = &self.listeners[listener];
                 let sides = [Side::new(kernel, user, Some(file)), Side::new(server.kernel, server.user, None)];
                 let connection = self.connections.len();
-                self.connections.push(Connection { family, phase: Phase::Connecting, listener: Some(listener), sides });
+                self.connections.push(Connection {
+                    family,
+                    phase: Phase::Connecting,
+                    listener: Some(listener),
+                    begun: self.step,
+                    queued: u32::MAX,
+                    mover: None,
+                    shaken: false,
+                    sides,
+                });
                 self.start(What::Connect { connection, waits });
             }
             Act::Pair { family, at } => {
@@ -333,7 +330,16 @@ impl Program {
                 let (one, other) = Socket::pair(names, &caller(1), kind, OpenFlags::empty());
                 let other = self.kernels.hand(kernel, user, other);
                 let sides = [Side::new(kernel, kernel, Some(one)), Side::new(kernel, user, Some(other))];
-                self.connections.push(Connection { family, phase: Phase::Established, listener: None, sides });
+                self.connections.push(Connection {
+                    family,
+                    phase: Phase::Accepted,
+                    listener: None,
+                    begun: self.step,
+                    queued: self.step,
+                    mover: None,
+                    shaken: false,
+                    sides,
+                });
             }
             Act::Close(end) => {
                 let connection = &mut self.connections[end.0];
@@ -354,7 +360,7 @@ impl Program {
     fn lose_unaccepted(&mut self, listener: usize) {
         for connection in self.connections.iter_mut().filter(|it| it.listener == Some(listener)) {
             let server = &mut connection.sides[1];
-            if server.file.is_none() {
+            if !matches!(connection.phase, Phase::Accepted | Phase::Failed) {
                 (server.facts.gone, server.facts.hard) = (true, true);
             }
         }
@@ -374,7 +380,7 @@ impl Program {
         self.kernels.machine.settle();
         assert_eq!(done.take(), Some(Ok(())), "nobody else has the name");
         let file = Some(self.kernels.hand(kernel, user, file));
-        self.listeners.push(Listener { family, kernel, user, backlog, file });
+        self.listeners.push(Listener { family, kernel, user, backlog, file, nameless: 0 });
     }
 
     fn start(&mut self, what: What) {
@@ -431,10 +437,12 @@ impl Program {
         self.kernels.hand(kernel, user, EventFd::new(number as u32, 0).expect("these are no flags"))
     }
 
-    /// Which connection an accepted end is of.
-    pub(super) fn accepted(&self, family: Family, which: u64) -> Option<usize> {
+    /// Which connection an accepted end is of, by what it says of who connected.
+    pub(super) fn accepted(&self, family: Family, which: u64) -> usize {
         let first = if family == Family::Tcp { u64::from(FIRST_PORT) } else { u64::from(FIRST_PROCESS) };
-        which.checked_sub(first).map(|number| number as usize).filter(|number| *number < self.connections.len())
+        let number = which.checked_sub(first).expect("one of ours has connected") as usize;
+        assert!(number < self.connections.len(), "nobody has connected as {which}");
+        number
     }
 
     fn die(&mut self, dead: KernelId) {
@@ -443,6 +451,7 @@ impl Program {
         self.dead.insert(dead);
         let lost: Vec<Call> = self.calls.extract_if(.., |call| call.on == dead).collect();
         for connection in &mut self.connections {
+            connection.shake(dead);
             for side in &mut connection.sides {
                 if side.kernel == dead || side.user == dead {
                     (side.facts.gone, side.facts.torn, side.facts.hard) = (true, true, true);

@@ -26,8 +26,8 @@ pub enum Answer {
     Received(Result<(Vec<u8>, Vec<Option<u64>>)>),
     Sent(Result<usize>),
     Done(Result<()>),
-    /// A connection's end, and which connection it is: by its port (TCP), or by the process that connected.
-    Accepted(Result<(Arc<dyn File>, u64)>),
+    /// A connection's end, and which connection it is: by its port (TCP; None if it was reset), or by the process that connected.
+    Accepted(Result<(Arc<dyn File>, Option<u64>)>),
     Polled(Result<Vec<Events>>),
     /// It did nothing.
     Interrupted,
@@ -213,10 +213,9 @@ pub async fn accept(file: Arc<dyn File>, who: Caller, tcp: bool, waits: bool) ->
         false => SocketControl::GetOption { level: SOL_SOCKET, name: SO_PEERCRED },
     };
     let which = match control(&accepted, &who, ask, Patience::Waits).await {
-        Ok(ControlAnswer::Bytes(bytes)) if tcp => u16::from_be_bytes([bytes[2], bytes[3]]).into(),
-        Ok(ControlAnswer::Bytes(bytes)) => u32::from_le_bytes(bytes[..4].try_into().expect("credentials")).into(),
-        // Of TCP, if it was reset meanwhile.
-        _ => u64::MAX,
+        Ok(ControlAnswer::Bytes(bytes)) if tcp => Some(u16::from_be_bytes([bytes[2], bytes[3]]).into()),
+        Ok(ControlAnswer::Bytes(bytes)) => Some(u32::from_le_bytes(bytes[..4].try_into().expect("credentials")).into()),
+        _ => None,
     };
     Answer::Accepted(Ok((accepted, which)))
 }

@@ -14,7 +14,6 @@ impl Program {
     /// The machine rests.
     pub(super) fn judge(&mut self, before: &Before, log: &Log) {
         let busy: Vec<(End, bool)> = self.calls.iter().filter_map(|call| moving(&call.what)).collect();
-        let connects = self.calls.iter().filter(|call| matches!(call.what, What::Connect { .. })).count();
         let mut ended: Vec<(What, KernelId, Answer)> = Vec::new();
         for Call { what, on, task } in std::mem::take(&mut self.calls) {
             match task.answer.take() {
@@ -34,12 +33,13 @@ impl Program {
             connection.conclude();
         }
         for (what, _, answer) in &ended {
-            self.check(before, what, answer, &busy, connects);
+            self.check(before, what, answer, &busy, &ended);
         }
         for call in &self.calls {
             assert!(self.may_wait(&call.what), "{:?} on {:?} waits for ever", call.what, call.on);
         }
         self.look();
+        self.look_at_backlogs();
     }
 
     fn note_sent(&mut self, what: &What, answer: &Answer) {
@@ -59,13 +59,14 @@ impl Program {
     fn note_connected(&mut self, what: &What, answer: &Answer) {
         let What::Connect { connection, .. } = what else { return };
         let it = &mut self.connections[*connection];
+        it.queued = self.step;
         it.phase = match answer {
-            Answer::Done(Ok(())) => Phase::Established,
+            Answer::Done(Ok(())) => Phase::Queued,
             Answer::Done(Err(Errno::EAGAIN | Errno::ECONNREFUSED | Errno::ENOBUFS)) => Phase::Failed,
             // Interrupted, or something has died.
             _ => Phase::Unknown,
         };
-        if it.phase != Phase::Established {
+        if it.phase != Phase::Queued {
             let client = &mut it.sides[0];
             (client.facts.gone, client.facts.torn, client.facts.hard) = (true, true, true);
             client.file = None;
@@ -76,28 +77,7 @@ impl Program {
 
     fn note_accepted(&mut self, what: &What, answer: &mut Answer) {
         let (What::Accept { listener, .. }, Answer::Accepted(Ok((file, which)))) = (what, answer) else { return };
-        let family = self.listeners[*listener].family;
-        let waits = |it: &Connection| {
-            it.listener == Some(*listener)
-                && matches!(it.phase, Phase::Established | Phase::Unknown)
-                && it.sides[1].file.is_none()
-        };
-        // By TCP one that was reset does not say whose it was.
-        let reset =
-            |phase| self.connections.iter().position(|it| waits(it) && it.sides[0].facts.gone && it.phase == phase);
-        let number = self.accepted(family, *which);
-        let number = number.or_else(|| reset(Phase::Established)).or_else(|| reset(Phase::Unknown));
-        let number = number.expect("it was accepted, and nobody has connected");
-        let it = &mut self.connections[number];
-        assert!(waits(it), "connection {number} was accepted, and is {:?}", it.phase);
-        // It is known now.
-        it.phase = Phase::Established;
-        it.sides[1].file = Some(file.clone());
-        if file.remote().is_none() {
-            // The end is made where it is accepted, whatever became of the listener's kernel.
-            it.sides[1].kernel = it.sides[1].user;
-            (it.sides[1].facts.gone, it.sides[1].facts.hard) = (false, false);
-        }
+        self.was_accepted(*listener, *which, file);
     }
 
     fn note_received(&mut self, what: &What, answer: &Answer) {
@@ -130,16 +110,28 @@ impl Program {
         self.explain(it, it.both())
     }
 
-    /// Its kernel, or its program's, has died: it may answer anything.
-    fn is_lost(&self, end: End) -> bool {
+    /// Its kernel, or its program's, has died.
+    pub(super) fn is_lost(&self, end: End) -> bool {
         let side = &self.connections[end.0].sides[end.1];
         self.is_dead(side.kernel) || self.is_dead(side.user)
     }
 
-    fn check(&self, before: &Before, what: &What, answer: &Answer, busy: &[(End, bool)], connects: usize) {
+    /// It may answer anything.
+    fn is_free(&self, end: End) -> bool {
+        self.is_lost(end) || self.connections[end.0].shaken
+    }
+
+    fn check(
+        &self,
+        before: &Before,
+        what: &What,
+        answer: &Answer,
+        busy: &[(End, bool)],
+        ended: &[(What, KernelId, Answer)],
+    ) {
         let fine = match (what, answer) {
             (_, Answer::Interrupted) => true,
-            (What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. }, _) if self.is_lost(*end) => {
+            (What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. }, _) if self.is_free(*end) => {
                 true
             }
             (What::Receive { end, waits, .. }, Answer::Received(got)) => {
@@ -165,25 +157,24 @@ impl Program {
                 done => done.is_ok(),
             },
             (What::Connect { connection, waits }, Answer::Done(done)) => {
-                let number = self.connections[*connection].listener.expect("it connects to one");
-                let listener = &self.listeners[number];
-                let lost = self.is_lost((*connection, 0)) || self.is_dead(listener.kernel);
-                let (waiting, perhaps) = before.waiting.get(number).copied().unwrap_or_default();
-                match done {
-                    Ok(()) => self.waiting(number) <= listener.backlog + 1,
-                    Err(Errno::EAGAIN) => !waits && waiting + perhaps + connects - 1 > listener.backlog,
-                    Err(Errno::ECONNREFUSED) => listener.file.is_none(),
-                    Err(Errno::ENOBUFS) => self.kernels.tight,
-                    Err(_) => lost,
-                }
+                let listener = self.listener_of(*connection);
+                let connects = |what: &What| self.concerns(what, listener, false);
+                let others = self.calls.iter().filter(|call| connects(&call.what)).count()
+                    + ended.iter().filter(|(what, ..)| connects(what)).count()
+                    - 1;
+                self.may_connect(*connection, &before.backlog(listener), others, *waits, *done)
             }
             (What::Accept { listener, waits }, Answer::Accepted(accepted)) => match accepted {
                 Ok(_) => true,
-                // Another accept may have been faster, and another connect have come since.
-                Err(Errno::EAGAIN) => !waits,
-                Err(_) => self.is_dead(self.listeners[*listener].kernel),
+                Err(error) => {
+                    let took = |(what, _, answer): &&(What, KernelId, Answer)| {
+                        self.concerns(what, *listener, true) && matches!(answer, Answer::Accepted(Ok(_)))
+                    };
+                    let took = ended.iter().filter(took).count();
+                    self.may_not_accept(*listener, &before.backlog(*listener), took, *waits, *error)
+                }
             },
-            (What::Poll { ends, .. }, _) if ends.iter().any(|(end, _)| self.is_lost(*end)) => true,
+            (What::Poll { ends, .. }, _) if ends.iter().any(|(end, _)| self.is_free(*end)) => true,
             (What::Poll { ends, waits }, Answer::Polled(Ok(told))) => {
                 self.may_be_told(before, ends, told, *waits, busy)
             }
@@ -225,15 +216,8 @@ impl Program {
                 *waits && !self.is_lost(*end) && self.now(end.0).may_wait_to_send(end.1, *bytes)
             }
             What::Shut { .. } => false,
-            What::Connect { connection, waits } => {
-                let number = self.connections[*connection].listener.expect("it connects to one");
-                let listener = &self.listeners[number];
-                let full = self.waiting(number) + self.perhaps(number) > listener.backlog;
-                *waits && listener.file.is_some() && full && !self.is_lost((*connection, 0))
-            }
-            What::Accept { listener, waits } => {
-                *waits && self.waiting(*listener) == 0 && !self.is_dead(self.listeners[*listener].kernel)
-            }
+            What::Connect { connection, waits } => *waits && self.may_wait_to_connect(*connection),
+            What::Accept { listener, waits } => *waits && self.may_wait_to_accept(*listener),
             What::Poll { ends, waits } => {
                 let quiet = |(end, wanted): &(End, Events)| {
                     !self.is_lost(*end) && (self.now(end.0).must_after(end.1) & *wanted).is_empty()
@@ -248,7 +232,7 @@ impl Program {
         for (number, connection) in self.connections.iter().enumerate() {
             for (side, it) in connection.sides.iter().enumerate() {
                 let Some(file) = it.file.as_ref().filter(|_| it.kernel == it.user) else { continue };
-                if connection.phase != Phase::Established {
+                if connection.shaken || !matches!(connection.phase, Phase::Queued | Phase::Accepted) {
                     continue;
                 }
                 let (told, view) = (file.poll(), self.now(number));
@@ -302,7 +286,7 @@ fn said(answer: &Answer) -> String {
         Answer::Received(got) => format!("{:?}", got.as_ref().map(|(bytes, files)| (bytes.len(), files))),
         Answer::Sent(sent) => format!("{sent:?}"),
         Answer::Done(done) => format!("{done:?}"),
-        Answer::Accepted(accepted) => format!("accepted {:?}", accepted.as_ref().map(|(_, which)| *which)),
+        Answer::Accepted(accepted) => format!("accepted {:?}", accepted.as_ref().map(|(_, which)| which)),
         Answer::Polled(told) => format!("{told:?}"),
         Answer::Interrupted => "interrupted".into(),
     }

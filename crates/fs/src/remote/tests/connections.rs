@@ -182,6 +182,100 @@ fn a_connection_that_begins_as_the_other_kernel_dies_is_reset() {
     }
 }
 
+/// The listener's kernel dies, and what was sent there may never have come to who has accepted: both ends hear of it.
+#[test]
+fn an_accepted_end_hears_that_its_connection_died_with_the_listener() {
+    for family in FAMILIES {
+        let (machine, names) = joined(3);
+        let server = family.listen(&machine, &names, 0, 5);
+        let (server, client) = (machine.pass(0, 2, &server), family.socket(&names, 1));
+        family.connect(&machine, &client).unwrap();
+        let accepted = accept(&machine, &server);
+        for survivor in [1, 2] {
+            machine.kernels[survivor].endpoint.declare_dead(KernelId(0));
+            machine.kernels[survivor].kernel_died(KernelId(0));
+            names[survivor].kernel_died(KernelId(0));
+        }
+        assert_eq!(machine.run(client.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
+        assert_eq!(machine.run(accepted.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
+    }
+}
+
+/// The kernel that accepts dies, and the other end's kernel knows it before it is asked to send there.
+#[test]
+fn an_end_that_moves_to_a_dead_kernel_is_lost() {
+    for family in FAMILIES {
+        let (machine, names) = joined(3);
+        let server = family.listen(&machine, &names, 0, 5);
+        let (server, client) = (machine.pass(0, 2, &server), family.socket(&names, 1));
+        family.connect(&machine, &client).unwrap();
+        machine.kernels[1].endpoint.declare_dead(KernelId(2));
+        machine.kernels[1].kernel_died(KernelId(2));
+        names[1].kernel_died(KernelId(2));
+        let (accept, who) = (SocketControl::Accept { flags: OpenFlags::empty(), end: None }, caller(1));
+        let mut accepting = server.control(&who, Control::Socket(accept));
+        assert!(once(accepting.as_mut()).is_none());
+        machine.settle();
+        assert_eq!(machine.run(client.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
+    }
+}
+
+/// The listener's kernel dies before its answer has come to who accepts, where the other end has sent already.
+#[test]
+fn an_end_that_was_never_taken_over_is_lost() {
+    for family in FAMILIES {
+        let (machine, names) = joined(3);
+        let server = family.listen(&machine, &names, 0, 5);
+        let (server, client) = (machine.pass(0, 2, &server), family.socket(&names, 1));
+        family.connect(&machine, &client).unwrap();
+        let (accept, who) = (SocketControl::Accept { flags: OpenFlags::empty(), end: None }, caller(1));
+        let mut accepting = server.control(&who, Control::Socket(accept));
+        assert!(once(accepting.as_mut()).is_none());
+        let hear = |kernel: usize| {
+            machine.kernels[kernel].endpoint.drain(1000);
+            machine.run_tasks();
+        };
+        // Now the other end sends to kernel 2, and asks for room there.
+        [0, 1].into_iter().for_each(hear);
+        let sent = data(20_000);
+        let mut writing = client.write(&sent);
+        assert!(once(core::pin::Pin::new(&mut writing)).is_none());
+        [2, 1].into_iter().for_each(hear);
+        assert_eq!(once(core::pin::Pin::new(&mut writing)), Some(Ok(sent.len())), "{family:?}");
+        drop(writing);
+        for survivor in [1, 2] {
+            machine.kernels[survivor].endpoint.declare_dead(KernelId(0));
+            machine.kernels[survivor].kernel_died(KernelId(0));
+            names[survivor].kernel_died(KernelId(0));
+        }
+        assert!(machine.poll(&mut accepting).expect("nobody answers").is_err());
+        drop(accepting);
+        assert_eq!(machine.run(client.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
+    }
+}
+
+/// A sender found no room before its connection was accepted, on another kernel: it hears when all is received there.
+#[test]
+fn who_waits_for_room_hears_of_it_from_where_the_connection_was_accepted() {
+    for family in FAMILIES {
+        let (machine, names) = joined(3);
+        let server = family.listen(&machine, &names, 0, 5);
+        let (server, client) = (machine.pass(0, 2, &server), family.socket(&names, 1));
+        family.connect(&machine, &client).unwrap();
+        now(&machine, &client);
+        machine.run(client.write(&data(5000))).unwrap();
+        let longest = data(212_900);
+        while machine.run(client.write(&longest)).is_ok() {}
+        assert!(!client.poll().contains(Events::OUT), "{family:?}");
+        let accepted = accept(&machine, &server);
+        now(&machine, &accepted);
+        let mut buffer = vec![0; 300_000];
+        while machine.run(accepted.read(&mut buffer)).is_ok() {}
+        machine.settle();
+        assert!(client.poll().contains(Events::OUT), "{family:?}");
+    }
+}
+
 /// Who looks at how much is unread hears of the room that there is, too.
 #[test]
 fn who_asks_what_is_unread_loses_no_room() {

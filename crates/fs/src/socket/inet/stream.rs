@@ -189,8 +189,10 @@ impl Socket {
             let room = match found {
                 Found::Here(listener) => {
                     drop(held);
-                    let room = listener.room.clone();
-                    return self.connect_near(Arc::downgrade(&listener), room, caller, patience).await;
+                    let (room, weak) = (listener.room.clone(), Arc::downgrade(&listener));
+                    // Whoever waits does not keep the listener open: its end is what may end the wait.
+                    drop(listener);
+                    return self.connect_near(weak, room, caller, patience).await;
                 }
                 Found::There(there) => there,
             };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{control::*, testing::*, Events, File};
 use address::mapped;
-use alloc::vec;
+use alloc::{boxed::Box, vec};
 use core::net::Ipv4Addr;
 
 fn names() -> Arc<UnixNames> {
@@ -252,4 +252,23 @@ fn buffers_decide_how_much_a_sender_may_send() {
     };
     assert!(sent(1) < 8192);
     assert!(sent(1 << 20) > 400_000);
+}
+
+#[test]
+fn who_waits_to_connect_does_not_keep_the_listener_open() {
+    let names = names();
+    let server = socket(&names, Protocol::Tcp);
+    bind(&server, 0).unwrap();
+    control(&server, SocketControl::Listen { backlog: 0 }).unwrap();
+    let (place, waits) =
+        (at(port(&server)), || Socket::internet(&names, &caller(7), Protocol::Tcp, false, OpenFlags::empty()));
+    let connect = |socket: Arc<Socket>| {
+        let connect = Control::Socket(SocketControl::Connect { place: place.clone() });
+        async move { socket.control(&caller(7), connect).await.map(drop) }
+    };
+    block_on(connect(waits())).unwrap();
+    let mut second = Box::pin(connect(waits()));
+    assert_eq!(once(second.as_mut()), None, "the backlog is full");
+    drop(server);
+    assert_eq!(once(second.as_mut()), Some(Err(Errno::ECONNREFUSED)));
 }
