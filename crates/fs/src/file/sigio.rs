@@ -45,8 +45,13 @@ const UNIX: u16 = 1;
 /// How the readiness of a file with O_ASYNC becomes signals. It depends on the kind of file, as on Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fasync {
-    /// An end that gets bytes is told of each write as input, one that gives them of each read as room. Counts both; None: it is no such end.
-    Pipe { written: Option<u64>, read: Option<u64> },
+    /// Each write is told as input, each read as room.
+    Pipe {
+        /// Counts writes. None: the end gives nothing.
+        written: Option<u64>,
+        /// Counts reads. None: it takes nothing.
+        read: Option<u64>,
+    },
     /// What has come to be read, room after there was none, the end and errors are told of.
     Socket {
         /// Counts what comes. None: each change while there is something to be read counts as more.
