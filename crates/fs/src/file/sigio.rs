@@ -396,8 +396,7 @@ mod tests {
             let style = |(written, read)| Fasync::Pipe { written, read };
             style(is).band(style(told), before, now, false)
         };
-        let (quiet, reader, writer, both) =
-            (Events::empty(), (Some(3), None), (None, Some(3)), (Some(3), Some(3)));
+        let (quiet, reader, writer, both) = (Events::empty(), (Some(3), None), (None, Some(3)), (Some(3), Some(3)));
         assert_eq!(pipe(reader, reader, Events::IN, Events::IN | Events::HUP), Some(Band::In));
         assert_eq!(pipe(reader, (Some(4), None), Events::IN, Events::IN), Some(Band::In));
         assert_eq!(pipe(reader, reader, Events::IN, Events::IN), None);
