@@ -13,7 +13,7 @@
 use super::{
     circles,
     flight::Parcel,
-    inbox::{self, Incoming},
+    inbox::Incoming,
     link::{cost, Link},
     transfer::limit_between,
     FarSocket, Role, Socket, SocketKind, State, UnixNames,
