@@ -25,8 +25,8 @@ static int skipped(int level, int name) {
     } list[] = {
         {SOL_SOCKET, 17, 17}, {SOL_SOCKET, 26, 27}, {SOL_SOCKET, 31, 31}, {SOL_SOCKET, 37, 37}, {SOL_SOCKET, 41, 41}, {SOL_SOCKET, 44, 44},
         {SOL_SOCKET, 47, 47}, {SOL_SOCKET, 50, 57}, {SOL_SOCKET, 59, 62}, {SOL_SOCKET, 65, 65}, {SOL_SOCKET, 68, 75}, {SOL_SOCKET, 77, 90},
-        {IPPROTO_IP, 4, 4},   {IPPROTO_IP, 9, 9},   {IPPROTO_IP, 16, 17}, {IPPROTO_IP, 32, 32}, {IPPROTO_IP, 35, 48}, {IPPROTO_IP, 50, 52},
-        {IPPROTO_IP, 64, 67}, {IPPROTO_TCP, 14, 14}, {IPPROTO_TCP, 19, 24}, {IPPROTO_TCP, 26, 26}, {IPPROTO_TCP, 28, 35}, {IPPROTO_TCP, 38, 40},
+        {IPPROTO_IP, 4, 4},   {IPPROTO_IP, 9, 9}, {IPPROTO_IP, 14, 14},   {IPPROTO_IP, 16, 17}, {IPPROTO_IP, 32, 32}, {IPPROTO_IP, 35, 52},
+        {IPPROTO_IP, 64, 67}, {IPPROTO_TCP, 14, 14}, {IPPROTO_TCP, 19, 24}, {IPPROTO_TCP, 26, 26}, {IPPROTO_TCP, 28, 35}, {IPPROTO_TCP, 38, 42},
         {IPPROTO_TCP, 44, 50}, {IPPROTO_UDP, 1, 1}, {IPPROTO_UDP, 100, 100}, {IPPROTO_UDP, 103, 103}, {IPPROTO_IPV6, 1, 8}, {IPPROTO_IPV6, 17, 17},
         {IPPROTO_IPV6, 20, 21}, {IPPROTO_IPV6, 27, 28}, {IPPROTO_IPV6, 32, 32}, {IPPROTO_IPV6, 34, 35}, {IPPROTO_IPV6, 42, 48}, {IPPROTO_IPV6, 50, 50},
         {IPPROTO_IPV6, 54, 55}, {IPPROTO_IPV6, 57, 57}, {IPPROTO_IPV6, 59, 59}, {IPPROTO_IPV6, 61, 61}, {IPPROTO_IPV6, 64, 65}, {IPPROTO_IPV6, 68, 69},
@@ -100,10 +100,12 @@ static void get(socklen_t size) {
     all_missing = 0;
     int word = 0;
     memcpy(&word, value, sizeof word);
+    if (of_machine()) {
+        add(" ?");
+        return;
+    }
     add(" %u:", size);
-    if (of_machine())
-        add("?");
-    else if (size == 0)
+    if (size == 0)
         add("-");
     else if (size < 4)
         add("%d", value[0]);

@@ -343,6 +343,7 @@ impl Socket {
                 let device = value.split(|byte| *byte == 0).next().unwrap_or_default();
                 return if matches!(device, b"" | b"lo") { Ok(()) } else { Err(Errno::ENODEV) };
             }
+            (TCP, TCP_CONGESTION) if value.is_empty() => return Err(Errno::EINVAL),
             (TCP, TCP_CONGESTION) => {
                 let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
                 let known = ALGORITHMS.iter().position(|algorithm| *algorithm == name);

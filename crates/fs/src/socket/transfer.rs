@@ -108,7 +108,7 @@ impl Socket {
         if flags & MSG_OOB != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        if !named && matches!(state.role, Role::Alone) {
+        if !named && matches!(state.role, Role::Alone) && flags & MSG_PROBES == 0 {
             return Err(Errno::ENOTCONN);
         }
         if message.bytes.len() > state.settings.send_buffer() - 32 {

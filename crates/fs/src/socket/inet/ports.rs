@@ -40,6 +40,9 @@ struct Kept {
 /// Most claims in TIME_WAIT that a kernel keeps, as net.ipv4.tcp_max_tw_buckets has it: nobody pays for them.
 const WAITING_MAX: usize = 4096;
 
+/// None: somebody who is gone, in TIME_WAIT.
+type InTheWay = Option<(FarSocket, PortClaim)>;
+
 /// By protocol and port: who claims it.
 type KeptClaims = BTreeMap<(u8, u16), Vec<Kept>>;
 
@@ -131,33 +134,26 @@ fn score(claim: &PortClaim, to: InternetAddress, from: InternetAddress) -> Optio
 }
 
 impl Claims {
-    /// Who is in the way; None: somebody who is gone, in TIME_WAIT.
-    fn claim(&self, holder: FarSocket, claim: PortClaim, now: u64) -> core::result::Result<(), Option<FarSocket>> {
+    /// Who is in the way, and what for.
+    fn claim(&self, holder: FarSocket, claim: PortClaim, now: u64) -> core::result::Result<(), InTheWay> {
         let mut keeper = self.0.lock();
         keeper.forget(now, WAITING_MAX);
         let kept = keeper.claims.entry((claim.protocol, claim.at.port)).or_default();
         if let Some(other) = kept.iter().find(|kept| kept.holder != holder && excludes(kept, &claim)) {
-            return Err((other.until == 0).then_some(other.holder));
+            return Err((other.until == 0).then_some((other.holder, other.claim)));
         }
         kept.retain(|kept| kept.holder != holder);
         kept.push(Kept { holder, claim, until: 0 });
         Ok(())
     }
 
-    /// `holder` claims this by now, as its kernel says, of what it has at `port`; None: nothing. Whether that is news.
-    fn learn(&self, holder: FarSocket, port: (u8, u16), claim: Option<PortClaim>) -> bool {
+    /// `holder` claims this by now, as its kernel says, of what it has at `port`; None: nothing.
+    fn learn(&self, holder: FarSocket, port: (u8, u16), claim: Option<PortClaim>) {
         let mut keeper = self.0.lock();
+        let Some(claim) = claim else { return keeper.remove(port, holder, |kept| kept.until == 0) };
         let kept = keeper.claims.get_mut(&port).into_iter().flatten();
-        let mut kept = kept.filter(|kept| kept.holder == holder && kept.until == 0);
-        match (kept.next(), claim) {
-            (Some(kept), Some(claim)) => core::mem::replace(&mut kept.claim, claim) != claim,
-            (Some(_), None) => {
-                keeper.remove(port, holder, |kept| kept.until == 0);
-                true
-            }
-            // It was released meanwhile.
-            (None, _) => true,
-        }
+        // Unless it was released meanwhile.
+        kept.filter(|kept| kept.holder == holder && kept.until == 0).for_each(|kept| kept.claim = claim);
     }
 
     pub fn release(&self, holder: FarSocket, protocol: u8, port: u16, until: u64) {
@@ -361,12 +357,14 @@ impl UnixNames {
         let claims = &self.ports.claims;
         let (protocol, port) = (claim.protocol, claim.at.port);
         loop {
-            let Err(holder) = claims.claim(claimer, claim, self.now()) else { return Ok(()) };
-            let holder = holder.filter(|holder| holder.kernel != self.me()).ok_or(Errno::EADDRINUSE)?;
+            let Err(in_the_way) = claims.claim(claimer, claim, self.now()) else { return Ok(()) };
+            let away = |(holder, _): &(FarSocket, PortClaim)| holder.kernel != self.me();
+            let (holder, known) = in_the_way.filter(away).ok_or(Errno::EADDRINUSE)?;
             let held = self.others()?.held_port(holder, protocol, port).await;
-            if !claims.learn(holder, (protocol, port), held) {
+            if held == Some(known) {
                 return Err(Errno::EADDRINUSE);
             }
+            claims.learn(holder, (protocol, port), held);
         }
     }
 
@@ -505,6 +503,10 @@ mod tests {
         FarSocket { kernel: KernelId(0), serial }
     }
 
+    fn in_the_way(claimed: core::result::Result<(), InTheWay>) -> Option<FarSocket> {
+        claimed.err()?.map(|(holder, _)| holder)
+    }
+
     const LOCAL: u128 = mapped(Ipv4Addr::LOCALHOST);
     const OTHER: u128 = mapped(Ipv4Addr::new(127, 0, 0, 2));
 
@@ -530,8 +532,8 @@ mod tests {
         claims.claim(holder(1), shared, 0).unwrap();
         claims.claim(holder(2), shared, 0).unwrap();
         claims.claim(holder(1), PortClaim { listening: true, ..shared }, 0).unwrap();
-        assert_eq!(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 0), Err(Some(holder(1))));
-        assert_eq!(claims.claim(holder(3), shared, 0), Err(Some(holder(1))));
+        assert_eq!(in_the_way(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 0)), Some(holder(1)));
+        assert_eq!(in_the_way(claims.claim(holder(3), shared, 0)), Some(holder(1)));
         claims.release(holder(2), TCP, 80, 0);
         // In TIME_WAIT, for those who say so.
         claims.release(holder(1), TCP, 80, 60);
@@ -547,22 +549,23 @@ mod tests {
         let shared = PortClaim { reuse_address: true, ..claim(TCP, ANY_4) };
         let listens = PortClaim { listening: true, ..shared };
         claims.claim(holder(1), listens, 0).unwrap();
-        assert_eq!(claims.claim(holder(2), shared, 0), Err(Some(holder(1))));
-        assert!(!claims.learn(holder(1), (TCP, 80), Some(listens)));
+        assert_eq!(in_the_way(claims.claim(holder(2), shared, 0)), Some(holder(1)));
+        claims.learn(holder(1), (TCP, 80), Some(listens));
+        assert_eq!(claims.claim(holder(2), shared, 0), Err(Some((holder(1), listens))));
         // It has been closed, and its connection has not.
         let connection = PortClaim { at: InternetAddress { ip: LOCAL, ..shared.at }, ..shared };
-        assert!(claims.learn(holder(1), (TCP, 80), Some(connection)));
+        claims.learn(holder(1), (TCP, 80), Some(connection));
         assert_eq!(claims.claim(holder(2), listens, 0), Ok(()));
-        assert_eq!(claims.claim(holder(3), claim(TCP, OTHER), 0), Err(Some(holder(2))));
-        assert!(claims.learn(holder(2), (TCP, 80), None));
+        assert_eq!(in_the_way(claims.claim(holder(3), claim(TCP, OTHER), 0)), Some(holder(2)));
+        claims.learn(holder(2), (TCP, 80), None);
         assert_eq!(claims.claim(holder(3), claim(TCP, OTHER), 0), Ok(()));
-        // Released before the answer, in TIME_WAIT: it is tried once more.
+        // Released before the answer, in TIME_WAIT.
         claims.release(holder(1), TCP, 80, 60);
-        assert!(claims.learn(holder(1), (TCP, 80), None));
+        claims.learn(holder(1), (TCP, 80), None);
         assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 59), Err(None));
         // Who comes back while it waits keeps the port for good.
         claims.claim(holder(1), connection, 59).unwrap();
-        assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 61), Err(Some(holder(1))));
+        assert_eq!(in_the_way(claims.claim(holder(2), claim(TCP, LOCAL), 61)), Some(holder(1)));
     }
 
     #[test]

@@ -254,11 +254,13 @@ async fn receive(
     flags: u32,
 ) -> Result<(SocketMessage, usize)> {
     let (wanted, space) = (total(segments), call.space());
+    // TCP throws away what is received for its length alone.
+    let discards = flags & MSG_TRUNC != 0 && takes_control(&**file) && is_stream(&**file)?;
     let mut first: Option<SocketMessage> = None;
     let mut done = 0;
     loop {
         let room = match flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE) {
-            0 => {
+            0 if !discards => {
                 let (left, dont_wait) = (wanted - done, flags & MSG_DONTWAIT != 0);
                 room::for_bytes(call, file, segments, done, left, dont_wait, async { is_stream(&**file) }).await
             }
@@ -280,8 +282,7 @@ async fn receive(
             },
         };
         let bytes = core::mem::take(&mut message.bytes);
-        // TCP throws away what is received for its length alone.
-        let (copied, error) = match flags & MSG_TRUNC != 0 && is_stream(&**file)? && takes_control(&**file) {
+        let (copied, error) = match discards {
             true => (bytes.len(), Errno::EFAULT),
             false => scatter(&space, segments, done, &bytes).await,
         };

@@ -376,7 +376,13 @@ pub(crate) async fn setsockopt(call: &mut Call<'_>) -> Result<u64> {
         match has_level(&*file, level) {
             // IPv6 takes no value at all for a zero.
             true if level == IPPROTO_IPV6 && call.pointer(3).is_null() => Ok([0; 4][..len.min(4)].to_vec()),
-            true => call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await,
+            true => match call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await {
+                // IP looks at the option first.
+                Err(Errno::EFAULT) if level == IPPROTO_IP => {
+                    control(call, &file, SocketControl::GetOption { level, name }).await.and(Err(Errno::EFAULT))
+                }
+                value => value,
+            },
             false => Ok(Vec::new()),
         }
     });
