@@ -18,6 +18,8 @@
 //!
 //! There is one task for a description, and few changes are noted: what comes then is told by a SIGIO that says nothing more, as Linux does
 //! when the owner's queue is full.
+//!
+//! SIGURG is for the owner of a socket without O_ASYNC, too ([`Owned::urgent`]).
 
 use super::{anonymous::StatusFlags, Caller, File};
 use abi::{
@@ -43,8 +45,13 @@ const UNIX: u16 = 1;
 /// How the readiness of a file with O_ASYNC becomes signals. It depends on the kind of file, as on Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fasync {
-    /// An end that gets bytes is told of each change as input, one that only gives them as room.
-    Pipe,
+    /// Each write is told as input, each read as room.
+    Pipe {
+        /// Counts writes. None: the end gives nothing.
+        written: Option<u64>,
+        /// Counts reads. None: it takes nothing.
+        read: Option<u64>,
+    },
     /// What has come to be read, room after there was none, the end and errors are told of.
     Socket {
         /// Counts what comes. None: each change while there is something to be read counts as more.
@@ -62,6 +69,7 @@ enum Band {
     In = 1,
     Out = 2,
     Error = 4,
+    Urgent = 5,
     HangUp = 6,
 }
 
@@ -72,6 +80,7 @@ impl Band {
             Band::In => Events::IN | Events::RDNORM,
             Band::Out => Events::OUT | Events::WRNORM | Events::WRBAND,
             Band::Error => Events::ERR,
+            Band::Urgent => Events::PRI | Events::RDBAND,
             Band::HangUp => Events::HUP | Events::ERR,
         }
     }
@@ -94,6 +103,20 @@ struct Kept {
     owner: FileOwner,
     /// With O_ASYNC: who tells the owner, and its place in the file's queue.
     teller: Option<(Arc<Teller>, Option<u64>)>,
+    /// Sends SIGURG. None: nobody was ever made the owner.
+    signaller: Option<Arc<dyn Signaller>>,
+    alarm: Alarm,
+}
+
+/// SIGURG on its way to the owner. Those that come meanwhile are one, as all that a process has not taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Alarm {
+    #[default]
+    None,
+    /// A task sends it.
+    Sending,
+    /// And once more.
+    Again,
 }
 
 impl Owned {
@@ -117,6 +140,37 @@ impl Owned {
         }
     }
 
+    /// Urgent data has come for the socket `file`, whose locks may be held: its owner gets SIGURG and, with O_ASYNC, the signal that F_SETSIG has
+    /// set (sk_send_sigurg in Linux). Called before the file's queue is woken.
+    pub fn urgent(&self, file: Weak<dyn File>) {
+        let (teller, signaller) = {
+            let mut kept = self.0.lock();
+            let Some(kept) = kept.as_mut().filter(|kept| kept.owner.id.is_some()) else { return };
+            let teller = kept.teller.as_ref().filter(|_| kept.owner.signal.is_some()).map(|(teller, _)| teller.clone());
+            let before = core::mem::replace(&mut kept.alarm, Alarm::Again);
+            (teller, kept.signaller.clone().filter(|_| before == Alarm::None))
+        };
+        if let Some(signaller) = signaller {
+            let sends = signaller.clone();
+            signaller.spawn(Box::pin(async move {
+                while let Some(owner) = file.upgrade().and_then(|file| file.status()?.owned.alarmed()) {
+                    let _ = sends.signal(owner, SignalInfo::kernel(Signal::URG)).await;
+                }
+            }));
+        }
+        if let Some(teller) = teller {
+            teller.tells(Band::Urgent);
+        }
+    }
+
+    /// Who is to get SIGURG next. None: nobody, and no task sends it any more.
+    fn alarmed(&self) -> Option<FileOwner> {
+        self.with(|kept| {
+            kept.alarm = if kept.alarm == Alarm::Again { Alarm::Sending } else { Alarm::None };
+            (kept.alarm == Alarm::Sending).then_some(kept.owner)
+        })
+    }
+
     /// Nobody is told any more. Called before the description goes, if `queue` may live on.
     pub fn end(&self, queue: Option<&WaitQueue>) -> bool {
         let teller = self.0.lock().as_mut().and_then(|kept| kept.teller.take());
@@ -138,7 +192,10 @@ pub(crate) async fn change(
     match change {
         OwnerChange::Ask => {}
         OwnerChange::Owner { kind, id, uid, euid } => {
-            status.owned.with(|kept| kept.owner = FileOwner { kind, id, uid, euid, signal: kept.owner.signal });
+            status.owned.with(|kept| {
+                kept.owner = FileOwner { kind, id, uid, euid, signal: kept.owner.signal };
+                kept.signaller = Some(signaller.clone());
+            });
         }
         OwnerChange::Signal(signal) => status.owned.with(|kept| kept.owner.signal = signal),
         OwnerChange::Begin(fd) => {
@@ -214,15 +271,24 @@ struct Untold {
 
 impl Subscriber for Teller {
     fn changed(&self) -> bool {
-        let (Some(file), Some(this)) = (self.file.upgrade(), self.this.upgrade()) else { return false };
+        let Some(file) = self.file.upgrade() else { return false };
         let (now, Some(style)) = (file.poll(), file.fasync()) else { return false };
         let (before, styled) = core::mem::replace(&mut *self.seen.lock(), (now, style));
         let connects = file.socket().is_some_and(|socket| socket.family != UNIX);
-        let Some(band) = style.band(styled, before, now, connects) else { return false };
-        if this.note(band) {
-            self.signaller.spawn(Box::pin(async move { this.tell().await }));
+        if let Some(band) = style.band(styled, before, now, connects) {
+            self.tells(band);
         }
         false
+    }
+
+    /// A pipe tells its reader also of a write that found no room, and its writer of a read that found nothing.
+    fn refused(&self) {
+        let style = self.file.upgrade().and_then(|file| file.fasync());
+        match style {
+            Some(Fasync::Pipe { written: Some(_), .. }) => self.tells(Band::In),
+            Some(Fasync::Pipe { .. }) => self.tells(Band::Out),
+            _ => {}
+        }
     }
 }
 
@@ -232,17 +298,16 @@ impl Fasync {
     fn band(self, styled: Fasync, before: Events, now: Events, connects: bool) -> Option<Band> {
         let has = |events: Events| now.intersects(events);
         let rises = |events: Events| has(events.difference(before));
-        let came = match self {
-            Fasync::Socket { arrived: Some(_) } => self != styled || rises(Events::IN | Events::RDHUP),
+        let came = match (self, styled) {
+            (Fasync::Socket { arrived: Some(_) }, _) => self != styled || rises(Events::IN | Events::RDHUP),
+            (Fasync::Pipe { written, .. }, Fasync::Pipe { written: told, .. }) => written != told || rises(Events::HUP),
             _ => has(Events::IN),
         };
         Some(match self {
-            Fasync::Pipe if has(Events::IN | Events::HUP) => Band::In,
-            Fasync::Pipe if has(Events::OUT | Events::ERR) => Band::Out,
             Fasync::Socket { .. } if rises(Events::ERR) => Band::Error,
             Fasync::Socket { .. } if rises(Events::HUP) => Band::HangUp,
-            Fasync::Pipe => return None,
             _ if came => Band::In,
+            Fasync::Pipe { .. } if self != styled || rises(Events::ERR) => Band::Out,
             Fasync::Socket { .. } if connects && before.contains(Events::HUP) && !has(Events::HUP) => Band::Out,
             Fasync::Socket { .. } | Fasync::Terminal(_) if rises(Events::OUT) => Band::Out,
             _ => return None,
@@ -251,6 +316,12 @@ impl Fasync {
 }
 
 impl Teller {
+    fn tells(&self, band: Band) {
+        if let (true, Some(this)) = (self.note(band), self.this.upgrade()) {
+            self.signaller.spawn(Box::pin(async move { this.tell().await }));
+        }
+    }
+
     /// Whether the caller is to tell it: nobody is about to.
     fn note(&self, band: Band) -> bool {
         let mut untold = self.untold.lock();
@@ -321,10 +392,18 @@ mod tests {
 
     #[test]
     fn an_end_of_a_pipe_is_told_of_its_own_direction() {
-        let pipe = |before, now| Fasync::Pipe.band(Fasync::Pipe, before, now, false);
-        assert_eq!(pipe(Events::IN, Events::HUP), Some(Band::In));
-        assert_eq!(pipe(Events::OUT, Events::OUT), Some(Band::Out));
-        assert_eq!(pipe(Events::OUT, Events::OUT | Events::ERR), Some(Band::Out));
-        assert_eq!(pipe(Events::empty(), Events::empty()), None);
+        let pipe = |told: (Option<u64>, Option<u64>), is: (Option<u64>, Option<u64>), before, now| {
+            let style = |(written, read)| Fasync::Pipe { written, read };
+            style(is).band(style(told), before, now, false)
+        };
+        let (quiet, reader, writer, both) = (Events::empty(), (Some(3), None), (None, Some(3)), (Some(3), Some(3)));
+        assert_eq!(pipe(reader, reader, Events::IN, Events::IN | Events::HUP), Some(Band::In));
+        assert_eq!(pipe(reader, (Some(4), None), Events::IN, Events::IN), Some(Band::In));
+        assert_eq!(pipe(reader, reader, Events::IN, Events::IN), None);
+        // Also if there is less room than poll wants.
+        assert_eq!(pipe(writer, (None, Some(4)), quiet, quiet), Some(Band::Out));
+        assert_eq!(pipe(writer, writer, Events::OUT, Events::OUT | Events::ERR), Some(Band::Out));
+        assert_eq!(pipe(writer, writer, quiet, quiet), None);
+        assert_eq!(pipe(both, (Some(3), Some(4)), Events::IN, Events::IN), Some(Band::Out));
     }
 }

@@ -4,7 +4,7 @@
 //! holds the locks of two sockets at once, but for a listener's and one that waits in it. Each waits in its own queue: a reader that makes room wakes
 //! its peer.
 //!
-//! Bound sockets are found in [`UnixNames`], by inode for a path (the system call makes the node and
+//! Bound sockets are found in [`NetNamespace`], by inode for a path (the system call makes the node and
 //! looks it up) or by abstract name, on every kernel.
 //!
 //! Sockets in messages (flight.rs) may hold each other in a circle, also over kernels: circles/ finds and ends them.
@@ -36,10 +36,10 @@ pub use ends::Connecting;
 pub use inet::Protocol;
 pub use link::Lent;
 pub use list::AllSockets;
-pub use names::UnixNames;
+pub use names::NetNamespace;
 pub use others::{FarSocket, OtherKernels, SocketLoan};
-pub use transfer::MSG_GOES_ON;
 pub(crate) use transfer::MSG_OOB;
+pub use transfer::{MSG_GOES_ON, MSG_PROBES};
 
 use crate::{
     anonymous::{Identity, StatusFlags},
@@ -120,6 +120,8 @@ struct State {
     /// `sun_path` as bound, and the key in the table of names.
     name: Vec<u8>,
     place: Option<(UnixPlace, u64)>,
+    /// Of AF_UNIX: `sun_path` of the other side, for when that is closed.
+    other_name: Vec<u8>,
     /// In whose queue it waits to be accepted.
     listener: Weak<Socket>,
     /// Of a connection that was accepted here with a listener elsewhere: what keeps the port.
@@ -152,6 +154,11 @@ impl State {
         }
         .into_iter()
         .flatten()
+    }
+
+    /// Of sockets of datagrams and packets: nobody sends to it but the one that it is connected with.
+    fn has_one_sender(&self) -> bool {
+        matches!(self.role, Role::Connected(_) | Role::Far(..))
     }
 
     /// The other side on this kernel, if it is open.
@@ -187,7 +194,7 @@ pub struct Socket {
     /// Its place in the list of this kernel's sockets: the inode's number, unless that has come from another kernel.
     listed_as: u64,
     gained: Gained,
-    names: Arc<UnixNames>,
+    names: Arc<NetNamespace>,
     this: Weak<Socket>,
 }
 
@@ -208,17 +215,18 @@ impl Socket {
         let before = state.inbox.cost();
         if urgent {
             state.inbox.mark_urgent(passes);
+            self.flags.owned.urgent(self.this.clone());
         }
         before - state.inbox.cost()
     }
 
     /// socket(2).
-    pub fn new(names: &Arc<UnixNames>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> Arc<Self> {
+    pub fn new(names: &Arc<NetNamespace>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> Arc<Self> {
         Self::of_family(names, caller, kind, flags, None)
     }
 
     fn of_family(
-        names: &Arc<UnixNames>,
+        names: &Arc<NetNamespace>,
         caller: &Caller,
         kind: SocketKind,
         flags: OpenFlags,
@@ -243,7 +251,12 @@ impl Socket {
     }
 
     /// socketpair(2).
-    pub fn pair(names: &Arc<UnixNames>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> (Arc<Self>, Arc<Self>) {
+    pub fn pair(
+        names: &Arc<NetNamespace>,
+        caller: &Caller,
+        kind: SocketKind,
+        flags: OpenFlags,
+    ) -> (Arc<Self>, Arc<Self>) {
         let (a, b) = (Self::new(names, caller, kind, flags), Self::new(names, caller, kind, flags));
         for (one, other) in [(&a, &b), (&b, &a)] {
             let mut state = one.state.lock();
@@ -273,7 +286,8 @@ impl Socket {
 
     async fn bind(&self, place: Option<SocketAddress>, name: Vec<u8>) -> Result<()> {
         if self.state.lock().place.is_some() {
-            return Err(Errno::EINVAL);
+            // It need not be given a name once more.
+            return if place.is_some() { Err(Errno::EINVAL) } else { Ok(()) };
         }
         let (place, name, serial) = match place.map(|place| self.keyed(place)).transpose()? {
             Some(place) => {
@@ -426,10 +440,11 @@ impl Socket {
         }
     }
 
-    /// Of AF_UNIX: the other side has closed; `lost`: without having received all that it was sent.
-    fn has_lost_other(&self, lost: bool) {
+    /// Of AF_UNIX: the other side, of that name, has closed; `lost`: without having received all that it was sent.
+    fn has_lost_other(&self, name: Vec<u8>, lost: bool) {
         {
             let mut state = self.state.lock();
+            state.other_name = name;
             (state.read_shut, state.write_shut) = (true, true);
             if lost {
                 state.error = Some(Errno::ECONNRESET);
@@ -493,7 +508,7 @@ impl Drop for Socket {
                     match (&self.inet, reset) {
                         (Some(_), true) => peer.was_reset(),
                         (Some(_), false) => peer.was_closed(),
-                        (None, _) => peer.has_lost_other(unread || unaccepted),
+                        (None, _) => peer.has_lost_other(state.name.clone(), unread || unaccepted),
                     }
                 }
             }

@@ -27,7 +27,7 @@ pub struct SocketLoan {
     pub settled: bool,
 }
 
-/// Other kernels answer as [`super::UnixNames`] and [`super::circles`] do here. `keeper` is the kernel that keeps the names.
+/// Other kernels answer as [`super::NetNamespace`] and [`super::circles`] do here. `keeper` is the kernel that keeps the names.
 pub trait OtherKernels: Send + Sync {
     /// This kernel.
     fn me(&self) -> KernelId;
@@ -55,8 +55,8 @@ pub trait OtherKernels: Send + Sync {
     fn claim_port(&self, keeper: KernelId, claim: PortClaim, serial: u64) -> BoxFuture<'_, Result<()>>;
     /// It has the port no longer; it is in TIME_WAIT until then. Nobody waits for that.
     fn release_port(&self, keeper: KernelId, protocol: u8, port: u16, serial: u64, until: u64);
-    /// Whether a socket of another kernel still has a port.
-    fn holds_port(&self, there: FarSocket, protocol: u8, port: u16) -> BoxFuture<'_, bool>;
+    /// What a socket of another kernel wants of a port by now; None: it does not have it.
+    fn held_port(&self, there: FarSocket, protocol: u8, port: u16) -> BoxFuture<'_, Option<PortClaim>>;
     /// Who takes what comes for a port. ECONNREFUSED.
     fn find_port(
         &self,
@@ -81,8 +81,9 @@ pub trait OtherKernels: Send + Sync {
     /// Sends a message, for which there is room, from this kernel's end `from` to the other end of its connection. What is lent for it is to
     /// be kept until it was received. Error: that kernel has died.
     fn transmit(&self, to: FarSocket, from: u64, credit: SocketCredit, message: SocketMessage) -> Result<Option<Lent>>;
-    /// Asks that end for so much room; what may be sent now, and how many bytes nobody has received there. ENOBUFS: never so much.
-    fn want(&self, to: FarSocket, room: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>>;
+    /// Asks that end for so much room, where `buffer` is the sender's SO_SNDBUF; what may be sent now, and how many bytes nobody has received there.
+    /// ENOBUFS: never so much.
+    fn want(&self, to: FarSocket, room: u64, buffer: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>>;
     /// Tells that end where the other end of its connection is from now on; how many messages it has sent to this kernel. ECONNRESET.
     fn moves(&self, there: FarSocket, to: FarSocket) -> BoxFuture<'_, Result<u64>>;
     /// That end may send more. Nobody waits for the answer.

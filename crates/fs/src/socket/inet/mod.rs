@@ -10,7 +10,10 @@ mod udp;
 
 pub(super) use stream::first;
 
-use super::{transfer::MSG_DONTWAIT, Role, Socket, SocketKind, UnixNames};
+use super::{
+    transfer::{MSG_DONTWAIT, MSG_OOB, MSG_PROBES},
+    NetNamespace, Role, Socket, SocketKind,
+};
 use crate::{
     control::{ControlAnswer, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketControl},
     file::Patience,
@@ -171,6 +174,17 @@ impl Internet {
         drop(port);
     }
 
+    /// A port that a program has chosen, connected now, is not for other addresses.
+    fn stays_at_address(&self) {
+        let (ip, port) = {
+            let ends = self.ends.lock();
+            (ends.local.ip, ends.port.clone())
+        };
+        if let Some(port) = port.filter(|port| port.chosen) {
+            port.reduce(|claim| claim.at.ip = ip);
+        }
+    }
+
     pub fn name(&self) -> Vec<u8> {
         encode(self.six, self.ends.lock().local)
     }
@@ -183,7 +197,7 @@ impl Internet {
 impl Socket {
     /// socket(2) of AF_INET or AF_INET6 (`six`).
     pub fn internet(
-        names: &Arc<UnixNames>,
+        names: &Arc<NetNamespace>,
         caller: &Caller,
         protocol: Protocol,
         six: bool,
@@ -199,7 +213,11 @@ impl Socket {
     /// The accepted end, for a client with these `ends`.
     pub(super) fn internet_server(&self, client: Option<InternetEnds>, caller: &Caller) -> Option<Arc<Self>> {
         let here = self.inet.as_ref()?;
-        let inet = Internet::accepted(here.six, client?, here.ends.lock().port.clone());
+        let (client, port) = (client?, here.ends.lock().port.clone());
+        if let Some(port) = &port {
+            port.accepts(client.peer.ip);
+        }
+        let inet = Internet::accepted(here.six, client, port);
         Some(Self::of_family(&self.names, caller, SocketKind::Stream, OpenFlags::empty(), Some(inet)))
     }
 
@@ -233,7 +251,12 @@ impl Socket {
             PeerName => inet.peer_name().map(ControlAnswer::Bytes),
             Send { place, mut message, flags } => {
                 let sender = Self::sender(caller, None)?;
-                self.mark_urgent(&mut message, flags)?;
+                // UDP over IPv6 does not look at MSG_OOB.
+                let looked_at = if stream || !inet.six { flags } else { flags & !MSG_OOB };
+                self.mark_urgent(&mut message, looked_at)?;
+                if flags & MSG_PROBES != 0 {
+                    return self.probe_datagram(inet, place, &message).map(|()| ControlAnswer::Number(0));
+                }
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
                 let count = match (stream, place) {
                     (true, _) => self.send_connected(&mut message, sender, &caller.shield, patience).await?,
@@ -270,6 +293,9 @@ impl Socket {
             }
             _ => parse(inet.six, bytes)?,
         };
+        if inet.six && self.is_bound(inet) {
+            return Err(Errno::EINVAL);
+        }
         match scope_of(at.ip) {
             Scope::Elsewhere => return Err(Errno::EADDRNOTAVAIL),
             Scope::Multicast if inet.protocol == Protocol::Tcp && inet.six => return Err(Errno::EINVAL),
@@ -282,7 +308,7 @@ impl Socket {
         if privileged && !caller.credentials.can(CAP_NET_BIND_SERVICE) {
             return Err(Errno::EACCES);
         }
-        if inet.is_bound() || !matches!(self.state.lock().role, Role::Alone) {
+        if self.is_bound(inet) {
             return Err(Errno::EINVAL);
         }
         // Who left now might have the port without knowing it.
@@ -293,6 +319,10 @@ impl Socket {
             self.state.lock().settings.set(super::options::V6ONLY, 1);
         }
         Ok(())
+    }
+
+    fn is_bound(&self, inet: &Internet) -> bool {
+        inet.is_bound() || !matches!(self.state.lock().role, Role::Alone)
     }
 
     /// A port for `at`, any if that names none. EADDRINUSE.
@@ -308,7 +338,8 @@ impl Socket {
         let claim = PortClaim {
             protocol: inet.protocol as u8,
             at,
-            only_six: self.setting(V6ONLY) != 0,
+            // An address of IPv6 is none of IPv4.
+            only_six: self.setting(V6ONLY) != 0 || scope_of(at.ip) != Scope::Any && !address::is_v4(at.ip),
             reuse_address: self.setting(REUSEADDR) != 0,
             reuse_port: self.setting(REUSEPORT) != 0,
             uid,
@@ -370,6 +401,9 @@ impl Socket {
             if let Some(port) = ends.port.as_ref().filter(|port| port.chosen) {
                 port.wait_until(self.names.now().saturating_add(stream::TIME_WAIT));
             }
+        }
+        if let Some(port) = ends.port.take().filter(|_| ends.serial != 0) {
+            port.left();
         }
     }
 }
