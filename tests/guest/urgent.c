@@ -1,4 +1,4 @@
-// Urgent data of AF_UNIX streams and of TCP (man 7 unix, tcp; MSG_OOB, SIOCATMARK, SO_OOBINLINE, POLLPRI), with the two ends on any kernels.
+// Urgent data of AF_UNIX streams and of TCP (man 7 unix, tcp; MSG_OOB, SIOCATMARK, SO_OOBINLINE, POLLPRI, SIGURG), with the two ends on any kernels.
 // cob: link=static,dynamic flags=-pthread kernels=1,4 compare=host net=lo timeout=60
 #include "hands.h"
 #include "internet.h"
@@ -208,8 +208,74 @@ static void details(void) {
     close(from);
 }
 
+// -- who is signalled --------------------------------------------------------------------------------------------------
+
+static sigset_t told;
+// What has been signalled, SIGURG first; nothing else comes after `count` signals.
+static void signals(const char *what, int count) {
+    printf("  %s:", what);
+    int urgent = 0, plain = 0, input = 0, priority = 0;
+    for (int got = 0;; got++) {
+        siginfo_t info;
+        struct timespec patience = {got < count ? 10 : 0, 0};
+        int signal = sigtimedwait(&told, &info, &patience);
+        if (signal < 0)
+            break;
+        urgent += signal == SIGURG && info.si_code == SI_KERNEL, plain += signal == SIGIO;
+        priority += signal == SIGRTMIN && info.si_code == POLL_PRI && info.si_band == (POLLPRI | POLLRDBAND) && info.si_fd == to;
+        input += signal == SIGRTMIN && info.si_code == POLL_IN;
+    }
+    // How many messages a stream came in is not told.
+    printf("%s%s%s%s\n", urgent ? " SIGURG" : "", plain ? " SIGIO" : "", priority ? " priority" : "", input ? " input" : "");
+}
+static void own_as_process(void) { MUST(fcntl(to, F_SETOWN, getpid()) == 0); }
+static void own_as_group(void) {
+    int group = -getpgrp();
+    MUST(ioctl(to, SIOCSPGRP, &group) == 0);
+}
+static void own_as_thread(void) {
+    struct f_owner_ex owner = {F_OWNER_TID, hands[1].tid};
+    MUST(fcntl(to, F_SETOWN_EX, &owner) == 0);
+}
+static void own_by_nobody(void) { MUST(fcntl(to, F_SETOWN, 0) == 0); }
+static void send_urgent(void) { MUST(send(from, "ab!", 3, MSG_OOB) == 3); }
+static void send_plain(void) { MUST(send(from, "cd", 2, 0) == 2); }
+static void wait_urgent(void) { signals("the thread", 1); }
+
+static void owners(int a, int b) {
+    sender = a, reader = b;
+    open_two("owners");
+    on(sender, send_urgent), signals("nobody's", 0);
+    on(reader, own_as_process), on(sender, send_plain), signals("not urgent", 0);
+    on(sender, send_urgent), signals("a process", 1);
+    on(reader, own_as_group), on(sender, send_urgent), signals("a group", 1);
+    on(reader, own_as_thread), begin(1, wait_urgent);
+    if (sender == 1)
+        send_urgent();
+    else
+        on(sender, send_urgent);
+    finish(1);
+    signals("the process", 0);
+    on(reader, own_by_nobody), on(sender, send_urgent), signals("nobody's any more", 0);
+    on(reader, own_as_process);
+    ON(reader, MUST(fcntl(to, F_SETFL, O_ASYNC) == 0));
+    on(sender, send_urgent), signals("with O_ASYNC", 2);
+    ON(reader, MUST(fcntl(to, F_SETSIG, SIGRTMIN) == 0));
+    on(sender, send_urgent), signals("with F_SETSIG", 3);
+    ON(reader, MUST(fcntl(to, F_SETFL, 0) == 0));
+    on(sender, send_urgent), signals("without O_ASYNC", 1);
+    ON(reader, inline_on());
+    on(sender, send_urgent), signals("in line", 1);
+    close_two();
+}
+
 int main(void) {
+    sigemptyset(&told), sigaddset(&told, SIGURG), sigaddset(&told, SIGIO), sigaddset(&told, SIGRTMIN);
+    MUST(sigprocmask(SIG_BLOCK, &told, NULL) == 0);
+    MUST(setpgid(0, 0) == 0 || errno == EPERM);
     start_hands();
+    for (tcp = 0; tcp < 2; tcp++)
+        owners(0, 0), owners(0, 2), owners(2, 1);
     for (tcp = 0; tcp < 2; tcp++) {
         stories(0, 0), stories(0, 2), stories(2, 1);
         sender = 0, reader = 2;

@@ -18,6 +18,8 @@
 //!
 //! There is one task for a description, and few changes are noted: what comes then is told by a SIGIO that says nothing more, as Linux does
 //! when the owner's queue is full.
+//!
+//! SIGURG is for the owner of a socket without O_ASYNC, too ([`Owned::urgent`]).
 
 use super::{anonymous::StatusFlags, Caller, File};
 use abi::{
@@ -62,6 +64,7 @@ enum Band {
     In = 1,
     Out = 2,
     Error = 4,
+    Urgent = 5,
     HangUp = 6,
 }
 
@@ -72,6 +75,7 @@ impl Band {
             Band::In => Events::IN | Events::RDNORM,
             Band::Out => Events::OUT | Events::WRNORM | Events::WRBAND,
             Band::Error => Events::ERR,
+            Band::Urgent => Events::PRI | Events::RDBAND,
             Band::HangUp => Events::HUP | Events::ERR,
         }
     }
@@ -94,6 +98,20 @@ struct Kept {
     owner: FileOwner,
     /// With O_ASYNC: who tells the owner, and its place in the file's queue.
     teller: Option<(Arc<Teller>, Option<u64>)>,
+    /// Sends SIGURG. None: nobody was ever made the owner.
+    signaller: Option<Arc<dyn Signaller>>,
+    alarm: Alarm,
+}
+
+/// SIGURG on its way to the owner. Those that come meanwhile are one, as all that a process has not taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Alarm {
+    #[default]
+    None,
+    /// A task sends it.
+    Sending,
+    /// And once more.
+    Again,
 }
 
 impl Owned {
@@ -117,6 +135,37 @@ impl Owned {
         }
     }
 
+    /// Urgent data has come for the socket `file`, whose locks may be held: its owner gets SIGURG and, with O_ASYNC, the signal that F_SETSIG has
+    /// set (sk_send_sigurg in Linux). Called before the file's queue is woken.
+    pub fn urgent(&self, file: Weak<dyn File>) {
+        let (teller, signaller) = {
+            let mut kept = self.0.lock();
+            let Some(kept) = kept.as_mut().filter(|kept| kept.owner.id.is_some()) else { return };
+            let teller = kept.teller.as_ref().filter(|_| kept.owner.signal.is_some()).map(|(teller, _)| teller.clone());
+            let before = core::mem::replace(&mut kept.alarm, Alarm::Again);
+            (teller, kept.signaller.clone().filter(|_| before == Alarm::None))
+        };
+        if let Some(signaller) = signaller {
+            let sends = signaller.clone();
+            signaller.spawn(Box::pin(async move {
+                while let Some(owner) = file.upgrade().and_then(|file| file.status()?.owned.alarmed()) {
+                    let _ = sends.signal(owner, SignalInfo::kernel(Signal::URG)).await;
+                }
+            }));
+        }
+        if let Some(teller) = teller {
+            teller.tells(Band::Urgent);
+        }
+    }
+
+    /// Who is to get SIGURG next. None: nobody, and no task sends it any more.
+    fn alarmed(&self) -> Option<FileOwner> {
+        self.with(|kept| {
+            kept.alarm = if kept.alarm == Alarm::Again { Alarm::Sending } else { Alarm::None };
+            (kept.alarm == Alarm::Sending).then_some(kept.owner)
+        })
+    }
+
     /// Nobody is told any more. Called before the description goes, if `queue` may live on.
     pub fn end(&self, queue: Option<&WaitQueue>) -> bool {
         let teller = self.0.lock().as_mut().and_then(|kept| kept.teller.take());
@@ -138,7 +187,10 @@ pub(crate) async fn change(
     match change {
         OwnerChange::Ask => {}
         OwnerChange::Owner { kind, id, uid, euid } => {
-            status.owned.with(|kept| kept.owner = FileOwner { kind, id, uid, euid, signal: kept.owner.signal });
+            status.owned.with(|kept| {
+                kept.owner = FileOwner { kind, id, uid, euid, signal: kept.owner.signal };
+                kept.signaller = Some(signaller.clone());
+            });
         }
         OwnerChange::Signal(signal) => status.owned.with(|kept| kept.owner.signal = signal),
         OwnerChange::Begin(fd) => {
@@ -214,13 +266,12 @@ struct Untold {
 
 impl Subscriber for Teller {
     fn changed(&self) -> bool {
-        let (Some(file), Some(this)) = (self.file.upgrade(), self.this.upgrade()) else { return false };
+        let Some(file) = self.file.upgrade() else { return false };
         let (now, Some(style)) = (file.poll(), file.fasync()) else { return false };
         let (before, styled) = core::mem::replace(&mut *self.seen.lock(), (now, style));
         let connects = file.socket().is_some_and(|socket| socket.family != UNIX);
-        let Some(band) = style.band(styled, before, now, connects) else { return false };
-        if this.note(band) {
-            self.signaller.spawn(Box::pin(async move { this.tell().await }));
+        if let Some(band) = style.band(styled, before, now, connects) {
+            self.tells(band);
         }
         false
     }
@@ -251,6 +302,12 @@ impl Fasync {
 }
 
 impl Teller {
+    fn tells(&self, band: Band) {
+        if let (true, Some(this)) = (self.note(band), self.this.upgrade()) {
+            self.signaller.spawn(Box::pin(async move { this.tell().await }));
+        }
+    }
+
     /// Whether the caller is to tell it: nobody is about to.
     fn note(&self, band: Band) -> bool {
         let mut untold = self.untold.lock();

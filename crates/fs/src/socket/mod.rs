@@ -208,6 +208,7 @@ impl Socket {
         let before = state.inbox.cost();
         if urgent {
             state.inbox.mark_urgent(passes);
+            self.flags.owned.urgent(self.this.clone());
         }
         before - state.inbox.cost()
     }
