@@ -228,8 +228,7 @@ static void pipes(void) {
     char page[4096] = {0};
     while (write(fds[1], page, sizeof page) > 0)
         take("filled");
-    // Linux tells the reader also of the write that has failed.
-    any();
+    take("refused");
     MUST(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
     MUST(read(fds[0], page, sizeof page) == sizeof page);
     take("room again");
@@ -245,6 +244,69 @@ static void pipes(void) {
     close(fds[1]);
     take("no writer");
     close(fds[0]);
+    printf("  more: %d\n", any());
+}
+
+static int full[2];
+static void write_waiting(void) {
+    char page[4096] = {0};
+    MUST(write(full[1], page, sizeof page) == sizeof page);
+}
+
+// What found no room, or nothing, is told too.
+static void refusals(void) {
+    printf("refusals\n");
+    char page[4096] = {0};
+    int writes = 0;
+    MUST(pipe2(full, O_NONBLOCK) == 0);
+    MUST(fcntl(full[0], F_SETOWN, getpid()) == 0 && fcntl(full[0], F_SETSIG, SIGRTMIN) == 0);
+    MUST(fcntl(full[0], F_SETFL, O_ASYNC | O_NONBLOCK) == 0);
+    MUST(write(full[1], page, 0) == 0);
+    printf("  nothing: %d\n", any());
+    while (write(full[1], page, sizeof page) > 0)
+        writes++;
+    printf("  %s\n", error_name(errno));
+    for (int i = 0; i <= writes; i++)
+        take("one for each");
+    printf("  more: %d\n", any());
+    MUST(write(full[1], page, 1) == -1);
+    printf("  %s\n", error_name(errno));
+    take("again");
+    MUST(fcntl(full[1], F_SETOWN, getpid()) == 0 && fcntl(full[1], F_SETSIG, SIGRTMIN + 1) == 0);
+    MUST(fcntl(full[1], F_SETFL, O_ASYNC) == 0);
+    MUST(read(full[0], page, 1) == 1);
+    take("too little room");
+    begin(1, write_waiting);
+    take("a write that waits");
+    MUST(read(full[0], page, sizeof page) == sizeof page);
+    finish(1);
+    take("written"), take("room");
+    MUST(fcntl(full[0], F_SETFL, O_NONBLOCK) == 0);
+    while (read(full[0], page, sizeof page) > 0)
+        take("drained");
+    printf("  %s\n", error_name(errno));
+    take("a read of nothing");
+    MUST(read(full[0], page, 0) == 0);
+    close(full[0]), take("no reader");
+    MUST(signal(SIGPIPE, SIG_IGN) != SIG_ERR && write(full[1], page, 1) == -1);
+    printf("  %s,", error_name(errno));
+    printf(" more: %d\n", any());
+    close(full[1]);
+    // One that is open both ways.
+    MUST(mkfifo("both", 0600) == 0);
+    int fd = open("both", O_RDWR | O_NONBLOCK);
+    MUST(fd >= 0 && fcntl(fd, F_SETOWN, getpid()) == 0 && fcntl(fd, F_SETSIG, SIGRTMIN) == 0);
+    MUST(fcntl(fd, F_SETFL, O_ASYNC | O_NONBLOCK) == 0);
+    MUST(write(fd, "ab", 2) == 2);
+    take("written");
+    MUST(read(fd, page, 1) == 1);
+    take("read");
+    MUST(write(fd, "c", 1) == 1);
+    take("written");
+    int other = open("both", O_WRONLY);
+    MUST(other >= 0 && write(other, "d", 1) == 1);
+    take("written by another");
+    close(other), close(fd);
     printf("  more: %d\n", any());
 }
 
@@ -431,6 +493,7 @@ int main(void) {
     kinds();
     owners();
     pipes();
+    refusals();
     sockets();
     terminals();
     names();

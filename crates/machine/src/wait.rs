@@ -47,6 +47,9 @@ pub trait Subscriber: Any + Send + Sync {
     /// The answer counts of an exclusive subscriber only: does somebody wake up for this change, so that no other exclusive
     /// subscriber has to be told?
     fn changed(&self) -> bool;
+
+    /// Somebody has tried in vain to change it ([`WaitQueue::refuse`]).
+    fn refused(&self) {}
 }
 
 impl Subscriber for Waker {
@@ -104,6 +107,15 @@ impl WaitQueue {
     /// The first subscriber that is known by `from` or more, and what it is known by: to go through all of them.
     pub fn subscriber(&self, from: u64) -> Option<(u64, Arc<dyn Subscriber>)> {
         self.subscription(from).map(|(key, there)| (key, there.subscriber))
+    }
+
+    /// Tells all subscribers that somebody has tried in vain to change what they watch: there is nothing to wake up for.
+    pub fn refuse(&self) {
+        let mut from = 0;
+        while let Some((key, subscriber)) = self.subscriber(from) {
+            subscriber.refused();
+            from = key + 1;
+        }
     }
 
     /// Tells `subscriber` of every change until [`WaitQueue::unsubscribe`], of which this is the key. An exclusive one hears

@@ -45,8 +45,13 @@ const UNIX: u16 = 1;
 /// How the readiness of a file with O_ASYNC becomes signals. It depends on the kind of file, as on Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fasync {
-    /// An end that gets bytes is told of each change as input, one that only gives them as room.
-    Pipe,
+    /// Each write is told as input, each read as room.
+    Pipe {
+        /// Counts writes. None: the end gives nothing.
+        written: Option<u64>,
+        /// Counts reads. None: it takes nothing.
+        read: Option<u64>,
+    },
     /// What has come to be read, room after there was none, the end and errors are told of.
     Socket {
         /// Counts what comes. None: each change while there is something to be read counts as more.
@@ -275,6 +280,16 @@ impl Subscriber for Teller {
         }
         false
     }
+
+    /// A pipe tells its reader also of a write that found no room, and its writer of a read that found nothing.
+    fn refused(&self) {
+        let style = self.file.upgrade().and_then(|file| file.fasync());
+        match style {
+            Some(Fasync::Pipe { written: Some(_), .. }) => self.tells(Band::In),
+            Some(Fasync::Pipe { .. }) => self.tells(Band::Out),
+            _ => {}
+        }
+    }
 }
 
 impl Fasync {
@@ -283,17 +298,16 @@ impl Fasync {
     fn band(self, styled: Fasync, before: Events, now: Events, connects: bool) -> Option<Band> {
         let has = |events: Events| now.intersects(events);
         let rises = |events: Events| has(events.difference(before));
-        let came = match self {
-            Fasync::Socket { arrived: Some(_) } => self != styled || rises(Events::IN | Events::RDHUP),
+        let came = match (self, styled) {
+            (Fasync::Socket { arrived: Some(_) }, _) => self != styled || rises(Events::IN | Events::RDHUP),
+            (Fasync::Pipe { written, .. }, Fasync::Pipe { written: told, .. }) => written != told || rises(Events::HUP),
             _ => has(Events::IN),
         };
         Some(match self {
-            Fasync::Pipe if has(Events::IN | Events::HUP) => Band::In,
-            Fasync::Pipe if has(Events::OUT | Events::ERR) => Band::Out,
             Fasync::Socket { .. } if rises(Events::ERR) => Band::Error,
             Fasync::Socket { .. } if rises(Events::HUP) => Band::HangUp,
-            Fasync::Pipe => return None,
             _ if came => Band::In,
+            Fasync::Pipe { .. } if self != styled || rises(Events::ERR) => Band::Out,
             Fasync::Socket { .. } if connects && before.contains(Events::HUP) && !has(Events::HUP) => Band::Out,
             Fasync::Socket { .. } | Fasync::Terminal(_) if rises(Events::OUT) => Band::Out,
             _ => return None,
@@ -378,10 +392,18 @@ mod tests {
 
     #[test]
     fn an_end_of_a_pipe_is_told_of_its_own_direction() {
-        let pipe = |before, now| Fasync::Pipe.band(Fasync::Pipe, before, now, false);
-        assert_eq!(pipe(Events::IN, Events::HUP), Some(Band::In));
-        assert_eq!(pipe(Events::OUT, Events::OUT), Some(Band::Out));
-        assert_eq!(pipe(Events::OUT, Events::OUT | Events::ERR), Some(Band::Out));
-        assert_eq!(pipe(Events::empty(), Events::empty()), None);
+        let pipe = |told: (Option<u64>, Option<u64>), is: (Option<u64>, Option<u64>), before, now| {
+            let style = |(written, read)| Fasync::Pipe { written, read };
+            style(is).band(style(told), before, now, false)
+        };
+        let (quiet, reader, writer, both) = (Events::empty(), (Some(3), None), (None, Some(3)), (Some(3), Some(3)));
+        assert_eq!(pipe(reader, reader, Events::IN, Events::IN | Events::HUP), Some(Band::In));
+        assert_eq!(pipe(reader, (Some(4), None), Events::IN, Events::IN), Some(Band::In));
+        assert_eq!(pipe(reader, reader, Events::IN, Events::IN), None);
+        // Also if there is less room than poll wants.
+        assert_eq!(pipe(writer, (None, Some(4)), quiet, quiet), Some(Band::Out));
+        assert_eq!(pipe(writer, writer, Events::OUT, Events::OUT | Events::ERR), Some(Band::Out));
+        assert_eq!(pipe(writer, writer, quiet, quiet), None);
+        assert_eq!(pipe(both, (Some(3), Some(4)), Events::IN, Events::IN), Some(Band::Out));
     }
 }

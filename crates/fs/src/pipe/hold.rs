@@ -58,6 +58,7 @@ impl Drop for Hold {
             let mut state = self.pipe.state.lock();
             let taken = self.taken.min(self.count).min(state.bytes.len());
             state.bytes.pop(taken, DEFAULT_CAPACITY);
+            state.read += u64::from(taken > 0);
             state.held = false;
             core::mem::take(&mut state.refused)
         };

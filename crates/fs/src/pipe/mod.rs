@@ -69,6 +69,11 @@ struct State {
     refused: bool,
     readers: usize,
     writers: usize,
+    /// Writes and reads of bytes so far, for those whom O_ASYNC tells of each.
+    written: u64,
+    read: u64,
+    /// What they were when they last heard of a write that found no room.
+    refused_at: (u64, u64),
     /// Opens so far, for those who wait for a partner that may be gone again when they look.
     reader_opens: u64,
     writer_opens: u64,
@@ -120,6 +125,9 @@ impl Pipe {
                 refused: false,
                 readers: 0,
                 writers: 0,
+                written: 0,
+                read: 0,
+                refused_at: (0, 0),
                 reader_opens: 0,
                 writer_opens: 0,
             }),
@@ -157,6 +165,7 @@ impl Pipe {
             to.put(back)?;
         }
         state.bytes.pop(count, DEFAULT_CAPACITY);
+        state.read += 1;
         state.pay();
         drop(state);
         self.wake_writers();
@@ -183,9 +192,25 @@ impl Pipe {
         state.pay();
         filled?;
         state.bytes.push(count);
+        state.written += 1;
         drop(state);
         self.wake_readers();
         Ok(count)
+    }
+
+    /// A reader that O_ASYNC tells of writes hears also of those that found no room, as on Linux (pipe_write).
+    /// A stand-in that waits tries more than once, and is told of once.
+    fn refuse_write(&self, patience: Patience) {
+        let known = {
+            let mut state = self.state.lock();
+            let now = (state.written, state.read);
+            core::mem::replace(&mut state.refused_at, now) == now
+        };
+        if known && patience == Patience::Tries {
+            return;
+        }
+        self.readable.refuse();
+        self.either.refuse();
     }
 
     fn set_capacity(&self, bytes: usize, caller: &Caller) -> Result<usize> {
@@ -362,7 +387,12 @@ impl File for PipeEnd {
         match self.pipe.try_read(&mut to) {
             Err(HELD) => {}
             Err(Errno::EAGAIN) if patience == Patience::Waits => {}
-            Err(Errno::EAGAIN) => return Transfer::Done(Err(patience.answer())),
+            Err(Errno::EAGAIN) => {
+                if patience == Patience::Refuses {
+                    self.pipe.writable.refuse();
+                }
+                return Transfer::Done(Err(patience.answer()));
+            }
             done => return Transfer::Done(done),
         }
         // Even who does not wait for bytes waits until the pipe is held no more, but for a stand-in, which waits where it is.
@@ -387,7 +417,14 @@ impl File for PipeEnd {
             return Transfer::Done(Err(Errno::EBADF));
         }
         let patience = access.patience.unless(flags.contains(OpenFlags::NONBLOCK));
-        attempt(&self.pipe.writable, patience, move || self.pipe.try_write(&mut from))
+        let mut told = false;
+        attempt(&self.pipe.writable, patience, move || {
+            let tried = self.pipe.try_write(&mut from);
+            if tried == Err(Errno::EAGAIN) && !core::mem::replace(&mut told, true) {
+                self.pipe.refuse_write(patience);
+            }
+            tried
+        })
     }
 
     fn status(&self) -> Option<&StatusFlags> {
@@ -395,7 +432,12 @@ impl File for PipeEnd {
     }
 
     fn fasync(&self) -> Option<Fasync> {
-        Some(Fasync::Pipe)
+        let (flags, state) = (self.flags.get(), self.pipe.state.lock());
+        let counts = |counts: bool, count| counts.then_some(count);
+        Some(Fasync::Pipe {
+            written: counts(flags.readable(), state.written),
+            read: counts(flags.writable(), state.read),
+        })
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
