@@ -50,7 +50,7 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
     serve.on(|names, from, PortClaiming { claim, serial }| async move {
         names.claim_for(FarSocket { kernel: from, serial }, claim).await
     });
-    serve.on_sync(|names, _, PortHeld { protocol, port, serial }| names.holds_port(protocol, port, serial));
+    serve.on_sync(|names, _, PortHeld { protocol, port, serial }| names.held_port(protocol, port, serial));
     serve.on_sync(|names, from, PortRelease { protocol, port, serial, until }| {
         names.claims().release(FarSocket { kernel: from, serial }, protocol, port, until);
     });
@@ -240,9 +240,9 @@ impl OtherKernels for Remote {
         let _ = self.endpoint.send(keeper, PortRelease { protocol, port, serial, until });
     }
 
-    fn holds_port(&self, there: FarSocket, protocol: u8, port: u16) -> BoxFuture<'_, bool> {
+    fn held_port(&self, there: FarSocket, protocol: u8, port: u16) -> BoxFuture<'_, Option<PortClaim>> {
         let message = PortHeld { protocol, port, serial: there.serial };
-        Box::pin(async move { self.endpoint.call(there.kernel, message).await.unwrap_or(false) })
+        Box::pin(async move { self.endpoint.call(there.kernel, message).await.unwrap_or(None) })
     }
 
     fn find_port(

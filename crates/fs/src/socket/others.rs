@@ -55,8 +55,8 @@ pub trait OtherKernels: Send + Sync {
     fn claim_port(&self, keeper: KernelId, claim: PortClaim, serial: u64) -> BoxFuture<'_, Result<()>>;
     /// It has the port no longer; it is in TIME_WAIT until then. Nobody waits for that.
     fn release_port(&self, keeper: KernelId, protocol: u8, port: u16, serial: u64, until: u64);
-    /// Whether a socket of another kernel still has a port.
-    fn holds_port(&self, there: FarSocket, protocol: u8, port: u16) -> BoxFuture<'_, bool>;
+    /// What a socket of another kernel wants of a port by now; None: it does not have it.
+    fn held_port(&self, there: FarSocket, protocol: u8, port: u16) -> BoxFuture<'_, Option<PortClaim>>;
     /// Who takes what comes for a port. ECONNREFUSED.
     fn find_port(
         &self,

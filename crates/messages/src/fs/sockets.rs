@@ -143,7 +143,7 @@ messages! {
         until: u64,
     } -> (), Low;
 
-    /// Does a socket still have a port, asked of its own kernel: what it has sent about it has come when it answers.
+    /// What a socket wants of a port by now, asked of its own kernel: what it has sent about it has come when it answers. None: it has it no longer.
     port_held: PortHeld {
         /// IPPROTO_TCP or IPPROTO_UDP.
         protocol: u8,
@@ -151,7 +151,7 @@ messages! {
         port: u16,
         /// Number of the socket at the receiver.
         serial: u64,
-    } -> bool, Low;
+    } -> Option<PortClaim>, Low;
 
     /// Which socket takes what comes for a port: its kernel and number there. ECONNREFUSED.
     port_find: PortFind {

@@ -57,6 +57,34 @@ fn a_port_is_the_machines_and_a_connection_goes_over_kernels() {
     bind(&machine, &other, 80).unwrap();
 }
 
+/// What a listener leaves when it is closed is its connection's, which others may share, whether or not the keeper has heard of it yet.
+#[test]
+fn who_listens_anew_does_not_wait_for_old_connections() {
+    let (machine, names) = joined(3);
+    let sharing = |kernel| {
+        let socket = new(&names, kernel, Protocol::Tcp);
+        let value = 1i32.to_ne_bytes().to_vec();
+        machine.socket(&socket, SocketControl::SetOption { level: 1, name: 2, value }).unwrap();
+        socket
+    };
+    let (server, other) = (sharing(1), sharing(2));
+    bind(&machine, &server, 80).unwrap();
+    machine.socket(&server, SocketControl::Listen { backlog: 5 }).unwrap();
+    let client = new(&names, 2, Protocol::Tcp);
+    machine.socket(&client, SocketControl::Connect { place: at(80) }).unwrap();
+    let accept = SocketControl::Accept { flags: OpenFlags::empty(), end: None };
+    let Ok(ControlAnswer::File(accepted)) = machine.socket(&server, accept) else { panic!("nobody there") };
+    assert_eq!(bind(&machine, &other, 80), Err(Errno::EADDRINUSE));
+    drop(server);
+    bind(&machine, &other, 80).unwrap();
+    machine.socket(&other, SocketControl::Listen { backlog: 5 }).unwrap();
+    assert_eq!(bind(&machine, &new(&names, 0, Protocol::Tcp), 80), Err(Errno::EADDRINUSE));
+    assert_eq!(machine.run(accepted.write(b"still")), Ok(5));
+    drop((other, accepted));
+    machine.settle();
+    bind(&machine, &new(&names, 0, Protocol::Tcp), 80).unwrap();
+}
+
 /// The end is on kernel 0, what keeps the port on kernel 1.
 #[test]
 fn a_connection_that_was_accepted_elsewhere_has_its_port() {

@@ -171,6 +171,17 @@ impl Internet {
         drop(port);
     }
 
+    /// A port that a program has chosen, connected now, is not for other addresses.
+    fn stays_at_address(&self) {
+        let (ip, port) = {
+            let ends = self.ends.lock();
+            (ends.local.ip, ends.port.clone())
+        };
+        if let Some(port) = port.filter(|port| port.chosen) {
+            port.reduce(|claim| claim.at.ip = ip);
+        }
+    }
+
     pub fn name(&self) -> Vec<u8> {
         encode(self.six, self.ends.lock().local)
     }
@@ -199,7 +210,11 @@ impl Socket {
     /// The accepted end, for a client with these `ends`.
     pub(super) fn internet_server(&self, client: Option<InternetEnds>, caller: &Caller) -> Option<Arc<Self>> {
         let here = self.inet.as_ref()?;
-        let inet = Internet::accepted(here.six, client?, here.ends.lock().port.clone());
+        let (client, port) = (client?, here.ends.lock().port.clone());
+        if let Some(port) = &port {
+            port.accepts(client.peer.ip);
+        }
+        let inet = Internet::accepted(here.six, client, port);
         Some(Self::of_family(&self.names, caller, SocketKind::Stream, OpenFlags::empty(), Some(inet)))
     }
 
@@ -308,7 +323,8 @@ impl Socket {
         let claim = PortClaim {
             protocol: inet.protocol as u8,
             at,
-            only_six: self.setting(V6ONLY) != 0,
+            // An address of IPv6 is none of IPv4.
+            only_six: self.setting(V6ONLY) != 0 || scope_of(at.ip) != Scope::Any && !address::is_v4(at.ip),
             reuse_address: self.setting(REUSEADDR) != 0,
             reuse_port: self.setting(REUSEPORT) != 0,
             uid,
@@ -370,6 +386,9 @@ impl Socket {
             if let Some(port) = ends.port.as_ref().filter(|port| port.chosen) {
                 port.wait_until(self.names.now().saturating_add(stream::TIME_WAIT));
             }
+        }
+        if let Some(port) = ends.port.take().filter(|_| ends.serial != 0) {
+            port.left();
         }
     }
 }

@@ -5,7 +5,9 @@
 //! bind(2), listen(2) and connect(2) answer is exact from any kernel. A kernel that gives a socket a port of its own range asks
 //! nobody.
 //!
-//! A socket that listens, and the connections that it has accepted, hold their port together ([`Port`]).
+//! A socket that listens, and the connections that it has accepted, hold their port together ([`Port`]). When it is closed, what is left of
+//! its claim is that of the connections: at their address, and shared by all who set SO_REUSEADDR, until the last of them has gone and,
+//! if it closed first, for TIME_WAIT after that.
 
 use super::address::{is_v4, ANY_4, ANY_6};
 use crate::{
@@ -13,6 +15,7 @@ use crate::{
     socket::{names::Found, FarSocket, UnixNames},
 };
 use alloc::{
+    boxed::Box,
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Weak},
     vec::Vec,
@@ -37,6 +40,9 @@ struct Kept {
 /// Most claims in TIME_WAIT that a kernel keeps, as net.ipv4.tcp_max_tw_buckets has it: nobody pays for them.
 const WAITING_MAX: usize = 4096;
 
+/// None: somebody who is gone, in TIME_WAIT.
+type InTheWay = Option<(FarSocket, PortClaim)>;
+
 /// By protocol and port: who claims it.
 type KeptClaims = BTreeMap<(u8, u16), Vec<Kept>>;
 
@@ -48,9 +54,10 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn remove(&mut self, port: (u8, u16), holder: FarSocket) {
+    /// Of those for which `over` holds.
+    fn remove(&mut self, port: (u8, u16), holder: FarSocket, over: impl Fn(&Kept) -> bool) {
         if let Some(kept) = self.claims.get_mut(&port) {
-            kept.retain(|kept| kept.holder != holder);
+            kept.retain(|kept| kept.holder != holder || !over(kept));
             if kept.is_empty() {
                 self.claims.remove(&port);
             }
@@ -64,7 +71,8 @@ impl Keeper {
                 return;
             }
             self.waiting.pop_front();
-            self.remove(port, holder);
+            // Its holder may have claimed it again.
+            self.remove(port, holder, |kept| kept.until == until);
         }
     }
 }
@@ -83,7 +91,12 @@ fn covers(claim: &PortClaim, ip: u128) -> bool {
 }
 
 fn overlap(a: &PortClaim, b: &PortClaim) -> bool {
-    covers(a, b.at.ip) || covers(b, a.at.ip) || a.at.ip == b.at.ip
+    covers(a, b.at.ip) || covers(b, a.at.ip) || a.at.ip == b.at.ip || meet(a, b) || meet(b, a)
+}
+
+/// On Linux a connection by IPv6 of a socket of both families is in the way of who wants all addresses of IPv4 (ipv6_rcv_saddr_equal).
+fn meet(all: &PortClaim, one: &PortClaim) -> bool {
+    all.at.ip == ANY_4 && !is_v4(one.at.ip) && !one.only_six
 }
 
 /// inet_csk_bind_conflict, udp_lib_lport_inuse.
@@ -121,33 +134,33 @@ fn score(claim: &PortClaim, to: InternetAddress, from: InternetAddress) -> Optio
 }
 
 impl Claims {
-    /// Who is in the way.
-    fn claim(&self, holder: FarSocket, claim: PortClaim, now: u64) -> core::result::Result<(), FarSocket> {
+    /// Who is in the way, and what for.
+    fn claim(&self, holder: FarSocket, claim: PortClaim, now: u64) -> core::result::Result<(), InTheWay> {
         let mut keeper = self.0.lock();
         keeper.forget(now, WAITING_MAX);
         let kept = keeper.claims.entry((claim.protocol, claim.at.port)).or_default();
         if let Some(other) = kept.iter().find(|kept| kept.holder != holder && excludes(kept, &claim)) {
-            return Err(other.holder);
+            return Err((other.until == 0).then_some((other.holder, other.claim)));
         }
-        match kept.iter_mut().find(|kept| kept.holder == holder) {
-            Some(kept) => kept.claim = claim,
-            None => kept.push(Kept { holder, claim, until: 0 }),
-        }
+        kept.retain(|kept| kept.holder != holder);
+        kept.push(Kept { holder, claim, until: 0 });
         Ok(())
     }
 
-    /// Is nobody there any more, but TIME_WAIT not over?
-    fn is_waiting(&self, holder: FarSocket, protocol: u8, port: u16) -> bool {
-        let keeper = self.0.lock();
-        let kept = keeper.claims.get(&(protocol, port)).into_iter().flatten();
-        kept.filter(|kept| kept.holder == holder).any(|kept| kept.until > 0)
+    /// `holder` claims this by now, as its kernel says, of what it has at `port`; None: nothing.
+    fn learn(&self, holder: FarSocket, port: (u8, u16), claim: Option<PortClaim>) {
+        let mut keeper = self.0.lock();
+        let Some(claim) = claim else { return keeper.remove(port, holder, |kept| kept.until == 0) };
+        let kept = keeper.claims.get_mut(&port).into_iter().flatten();
+        // Unless it was released meanwhile.
+        kept.filter(|kept| kept.holder == holder && kept.until == 0).for_each(|kept| kept.claim = claim);
     }
 
     pub fn release(&self, holder: FarSocket, protocol: u8, port: u16, until: u64) {
         let mut keeper = self.0.lock();
         let keeper = &mut *keeper;
         if until == 0 {
-            return keeper.remove((protocol, port), holder);
+            return keeper.remove((protocol, port), holder, |_| true);
         }
         let kept = keeper.claims.get_mut(&(protocol, port)).into_iter().flatten();
         for kept in kept.filter(|kept| kept.holder == holder && kept.until == 0) {
@@ -208,8 +221,18 @@ pub(crate) struct Port {
     claim: Lock<PortClaim>,
     /// End of TIME_WAIT.
     until: AtomicU64,
+    accepted: Lock<Accepted>,
     /// A program has named it (bind).
     pub chosen: bool,
+}
+
+/// At which of this machine's addresses connections of a port were accepted.
+#[derive(Clone, Copy, Debug, Default)]
+enum Accepted {
+    #[default]
+    Nowhere,
+    At(u128),
+    Several,
 }
 
 impl Port {
@@ -220,6 +243,61 @@ impl Port {
     /// A connection of this port was closed by this side first: the port is in TIME_WAIT until then.
     pub fn wait_until(&self, until: u64) {
         self.until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// A connection to this address is accepted.
+    pub fn accepts(&self, ip: u128) {
+        let mut accepted = self.accepted.lock();
+        *accepted = match *accepted {
+            Accepted::Nowhere => Accepted::At(ip),
+            Accepted::At(before) if before == ip => return,
+            _ => Accepted::Several,
+        };
+    }
+
+    /// The socket that claimed it is closed: it belongs to the connections that it accepted.
+    pub fn left(self: Arc<Self>) {
+        let Some(names) = self.names.upgrade() else { return };
+        if Arc::strong_count(&self) == 1 && self.until.load(Ordering::Relaxed) <= names.now() {
+            return;
+        }
+        let accepted = *self.accepted.lock();
+        self.reduce(|claim| {
+            claim.listening = false;
+            if let Accepted::At(ip) = accepted {
+                claim.at.ip = ip;
+            }
+        });
+    }
+
+    /// Wants less of it, so that nobody can be in the way. Who claims it from now on knows.
+    pub fn reduce(self: Arc<Self>, change: impl FnOnce(&mut PortClaim)) {
+        let Some(names) = self.names.upgrade() else { return };
+        let claim = {
+            let mut claim = self.claim.lock();
+            let before = *claim;
+            change(&mut claim);
+            if *claim == before {
+                return;
+            }
+            *claim
+        };
+        names.note_port(claim, self.serial);
+        match names.keeper_of(claim.at.port) {
+            None => {
+                names.ports.claims.learn(names.here(self.serial), (claim.protocol, claim.at.port), Some(claim));
+            }
+            Some(keeper) => {
+                let Ok(others) = names.others() else { return };
+                let asks = others.clone();
+                others.run(Box::pin(async move {
+                    let claim = *self.claim.lock();
+                    let _ = asks.claim_port(keeper, claim, self.serial).await;
+                    // Released after that, if this is the last one who has it.
+                    drop(self);
+                }));
+            }
+        }
     }
 
     /// Wants something else of it. EADDRINUSE: others are in the way.
@@ -274,19 +352,19 @@ impl UnixNames {
         self.others().map_or(KernelId(0), |others| others.me())
     }
 
-    /// At the keeper. A socket may have given the port up, and the keeper not have heard of it: so it is asked.
+    /// At the keeper. A socket may have given up the port, or want less of it, and the keeper not have heard of it: so it is asked.
     pub(crate) async fn claim_for(&self, claimer: FarSocket, claim: PortClaim) -> Result<()> {
         let claims = &self.ports.claims;
         let (protocol, port) = (claim.protocol, claim.at.port);
         loop {
-            let Err(holder) = claims.claim(claimer, claim, self.now()) else { return Ok(()) };
-            if holder.kernel == self.me() || claims.is_waiting(holder, protocol, port) {
+            let Err(in_the_way) = claims.claim(claimer, claim, self.now()) else { return Ok(()) };
+            let away = |(holder, _): &(FarSocket, PortClaim)| holder.kernel != self.me();
+            let (holder, known) = in_the_way.filter(away).ok_or(Errno::EADDRINUSE)?;
+            let held = self.others()?.held_port(holder, protocol, port).await;
+            if held == Some(known) {
                 return Err(Errno::EADDRINUSE);
             }
-            if self.others()?.holds_port(holder, protocol, port).await || claims.is_waiting(holder, protocol, port) {
-                return Err(Errno::EADDRINUSE);
-            }
-            claims.release(holder, protocol, port, 0);
+            claims.learn(holder, (protocol, port), held);
         }
     }
 
@@ -328,10 +406,11 @@ impl UnixNames {
         }
     }
 
-    /// Does this kernel's socket have the port?
-    pub(crate) fn holds_port(&self, protocol: u8, port: u16, serial: u64) -> bool {
+    /// What this kernel's socket wants of the port, if it has it.
+    pub(crate) fn held_port(&self, protocol: u8, port: u16, serial: u64) -> Option<PortClaim> {
         let ports = self.ports.held.lock();
-        ports.get(&(protocol, port)).is_some_and(|held| held.iter().any(|(_, holder)| *holder == serial))
+        let held = ports.get(&(protocol, port))?;
+        held.iter().find(|(_, holder)| *holder == serial).map(|(claim, _)| *claim)
     }
 
     /// A port for the socket `serial`: the one that `claim` names, or one that is free. EADDRINUSE.
@@ -343,7 +422,8 @@ impl UnixNames {
         }
         self.note_port(claim, serial);
         let names = Arc::downgrade(self);
-        Ok(Arc::new(Port { names, serial, claim: Lock::new(claim), until: AtomicU64::new(0), chosen }))
+        let (claim, accepted) = (Lock::new(claim), Lock::default());
+        Ok(Arc::new(Port { names, serial, claim, until: AtomicU64::new(0), accepted, chosen }))
     }
 
     /// It is in this kernel's own table before the keeper is asked, lest another claimer be told that nobody has it.
@@ -423,6 +503,10 @@ mod tests {
         FarSocket { kernel: KernelId(0), serial }
     }
 
+    fn in_the_way(claimed: core::result::Result<(), InTheWay>) -> Option<FarSocket> {
+        claimed.err()?.map(|(holder, _)| holder)
+    }
+
     const LOCAL: u128 = mapped(Ipv4Addr::LOCALHOST);
     const OTHER: u128 = mapped(Ipv4Addr::new(127, 0, 0, 2));
 
@@ -448,15 +532,40 @@ mod tests {
         claims.claim(holder(1), shared, 0).unwrap();
         claims.claim(holder(2), shared, 0).unwrap();
         claims.claim(holder(1), PortClaim { listening: true, ..shared }, 0).unwrap();
-        assert_eq!(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 0), Err(holder(1)));
-        assert_eq!(claims.claim(holder(3), shared, 0), Err(holder(1)));
+        assert_eq!(in_the_way(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 0)), Some(holder(1)));
+        assert_eq!(in_the_way(claims.claim(holder(3), shared, 0)), Some(holder(1)));
         claims.release(holder(2), TCP, 80, 0);
         // In TIME_WAIT, for those who say so.
         claims.release(holder(1), TCP, 80, 60);
-        assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 59), Err(holder(1)));
+        assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 59), Err(None));
         assert_eq!(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 59), Ok(()));
         claims.release(holder(2), TCP, 80, 0);
         assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 60), Ok(()));
+    }
+
+    #[test]
+    fn a_holder_is_asked_what_it_wants_by_now() {
+        let claims = Claims::default();
+        let shared = PortClaim { reuse_address: true, ..claim(TCP, ANY_4) };
+        let listens = PortClaim { listening: true, ..shared };
+        claims.claim(holder(1), listens, 0).unwrap();
+        assert_eq!(in_the_way(claims.claim(holder(2), shared, 0)), Some(holder(1)));
+        claims.learn(holder(1), (TCP, 80), Some(listens));
+        assert_eq!(claims.claim(holder(2), shared, 0), Err(Some((holder(1), listens))));
+        // It has been closed, and its connection has not.
+        let connection = PortClaim { at: InternetAddress { ip: LOCAL, ..shared.at }, ..shared };
+        claims.learn(holder(1), (TCP, 80), Some(connection));
+        assert_eq!(claims.claim(holder(2), listens, 0), Ok(()));
+        assert_eq!(in_the_way(claims.claim(holder(3), claim(TCP, OTHER), 0)), Some(holder(2)));
+        claims.learn(holder(2), (TCP, 80), None);
+        assert_eq!(claims.claim(holder(3), claim(TCP, OTHER), 0), Ok(()));
+        // Released before the answer, in TIME_WAIT.
+        claims.release(holder(1), TCP, 80, 60);
+        claims.learn(holder(1), (TCP, 80), None);
+        assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 59), Err(None));
+        // Who comes back while it waits keeps the port for good.
+        claims.claim(holder(1), connection, 59).unwrap();
+        assert_eq!(in_the_way(claims.claim(holder(2), claim(TCP, LOCAL), 61)), Some(holder(1)));
     }
 
     #[test]

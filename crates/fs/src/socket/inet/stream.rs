@@ -81,12 +81,8 @@ impl Socket {
             (role, inet.ends.lock().port.clone())
         };
         drop(waiting);
-        if let (Some(port), Ok(others)) = (port, self.names.others()) {
-            let task = async move {
-                // It gives up something: nobody can be in the way.
-                let _ = port.change(|claim| claim.listening = false).await;
-            };
-            others.run(Box::pin(task));
+        if let Some(port) = port {
+            port.reduce(|claim| claim.listening = false);
         }
         self.changes.wake_all();
         self.room.wake_all();
@@ -124,8 +120,11 @@ impl Socket {
         }
         let waits = !self.flags.nonblocking();
         match self.reach(inet, caller, if waits { patience } else { Patience::Refuses }).await {
-            Ok(()) if waits => Ok(()),
             Ok(()) => {
+                inet.stays_at_address();
+                if waits {
+                    return Ok(());
+                }
                 inet.ends.lock().progress = Progress::Connected;
                 Err(Errno::EINPROGRESS)
             }
@@ -253,6 +252,7 @@ impl Socket {
         };
         match tried {
             Ok(()) => {
+                inet.stays_at_address();
                 inet.ends.lock().progress = Progress::Connected;
                 self.changes.wake_all();
             }
