@@ -6,7 +6,7 @@ use super::{Case, Outcome, Results};
 use crate::bench::sample::Sample;
 use crate::bench::table::{aligned, duration, page, Table};
 
-/// Messages, doorbells and moves as [`Outcome::Ran`] has them.
+/// Messages, doorbells and moves as [`Outcome::counts`] has them.
 const COUNTED: [&str; 3] = ["messages", "doorbells", "moves"];
 
 impl Results {
@@ -16,27 +16,19 @@ impl Results {
     }
 
     fn times(&self, case: &Case, system: usize) -> Sample {
-        sample(self.rounds(case, system).filter_map(|(_, outcome)| time(outcome)))
+        sample(self.rounds(case, system).map(|(_, outcome)| outcome.ns))
     }
 
     /// Of each pair of machines, how many times as long as Linux the system took.
     fn ratios(&self, case: &Case, system: usize) -> Sample {
-        let linux = |round| time(self.outcomes.get(&(case.clone(), self.linux?, round))?);
-        let pairs = self.rounds(case, system).filter_map(|(round, outcome)| Some(time(outcome)? / linux(round)?));
+        let linux = |round| Some(self.outcomes.get(&(case.clone(), self.linux?, round))?.ns);
+        let pairs = self.rounds(case, system).filter_map(|(round, outcome)| Some(outcome.ns / linux(round)?));
         sample(pairs)
     }
 
     /// For one operation, but of moves those of the whole row.
     fn counts(&self, case: &Case, system: usize, what: usize) -> Sample {
-        let counts = |outcome: &Outcome| match outcome {
-            Outcome::Ran { counts, .. } => counts.map(|counts| counts[what]),
-            Outcome::NotYet => None,
-        };
-        sample(self.rounds(case, system).filter_map(|(_, outcome)| counts(outcome)))
-    }
-
-    fn lacks(&self, case: &Case, system: usize) -> bool {
-        self.rounds(case, system).any(|(_, outcome)| *outcome == Outcome::NotYet)
+        sample(self.rounds(case, system).filter_map(|(_, outcome)| Some(outcome.counts?[what])))
     }
 
     fn caption(&self) -> String {
@@ -73,7 +65,6 @@ impl Results {
     fn time_cell(&self, case: &Case, system: usize) -> String {
         let times = self.times(case, system);
         match times.is_empty() {
-            true if self.lacks(case, system) => "not yet".to_string(),
             true => "-".to_string(),
             false => format!("{} ±{:.0}%", duration(times.median()), times.spread() * 50.0),
         }
@@ -108,13 +99,6 @@ fn sample(values: impl Iterator<Item = f64>) -> Sample {
         sample.add(value);
         sample
     })
-}
-
-fn time(outcome: &Outcome) -> Option<f64> {
-    match outcome {
-        Outcome::Ran { ns, .. } => Some(*ns),
-        Outcome::NotYet => None,
-    }
 }
 
 fn title(case: &Case) -> String {
@@ -154,7 +138,6 @@ pub fn json(results: &Results) -> Value {
             "least": times.least(),
             "most": times.most(),
             "to_linux": results.ratios(case, at).median(),
-            "not_yet": results.lacks(case, at),
         });
         COUNTED
             .iter()
@@ -185,10 +168,9 @@ mod tests {
         let cases = vec![Case { row: "unix-1", place: "apart" }, Case { row: "tcp-1", place: "free" }];
         let mut outcomes = BTreeMap::new();
         for (round, (cob, linux)) in (1..).zip([(100.0, 50.0), (300.0, 100.0), (90.0, 90.0)]) {
-            let ran = |ns, counts| Outcome::Ran { ns, counts };
+            let ran = |ns, counts| Outcome { ns, counts };
             outcomes.insert((cases[0].clone(), 0, round), ran(cob, Some([4.0, 2.0, 0.0])));
             outcomes.insert((cases[0].clone(), 1, round), ran(linux, None));
-            outcomes.insert((cases[1].clone(), 0, round), Outcome::NotYet);
         }
         let systems = ["Cob, 2 kernels", "Linux 6"].map(String::from).to_vec();
         let (skipped, failures) = (vec!["make-j4: no gcc".to_string()], Vec::new());
@@ -201,14 +183,13 @@ mod tests {
         let (head, body) = results.time_table();
         assert_eq!(head, ["row", "Cob, 2 kernels", "to Linux", "Linux 6"]);
         assert_eq!(body[0], ["unix-1, apart", "100 ns ±105%", "2.00", "90 ns ±28%"]);
-        assert_eq!(body[1], ["tcp-1, free", "not yet", "-", "-"]);
+        assert_eq!(body[1], ["tcp-1, free", "-", "-", "-"]);
         assert_eq!(results.count_table().unwrap().1[0], ["unix-1, apart", "4.00", "2.00", "0.00"]);
     }
 
     #[test]
     fn what_was_skipped_is_said() {
         assert!(text(&results()).contains("make-j4: no gcc") && markdown(&results()).contains("make-j4: no gcc"));
-        assert_eq!(json(&results())["rows"][1]["systems"][0]["not_yet"], json!(true));
         assert_eq!(json(&results())["rows"][1]["systems"][0]["median"], Value::Null);
     }
 }
