@@ -75,7 +75,7 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
             socket.credited(credit);
         }
     });
-    serve.on_sync(|names, _, SocketWant { to, room }| names.by_serial(to)?.wanted(room));
+    serve.on_sync(|names, _, SocketWant { to, room, buffer }| names.by_serial(to)?.wanted(room, buffer));
     serve.on_sync(|names, from, SocketMove { to, end: (kernel, serial) }| {
         names.end_moves(to, FarSocket { kernel, serial }, from)
     });
@@ -306,8 +306,8 @@ impl OtherKernels for Remote {
         Ok(lent)
     }
 
-    fn want(&self, to: FarSocket, room: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>> {
-        let message = SocketWant { to: to.serial, room };
+    fn want(&self, to: FarSocket, room: u64, buffer: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>> {
+        let message = SocketWant { to: to.serial, room, buffer };
         Box::pin(async move { self.endpoint.call(to.kernel, message).await.map_err(gone)? })
     }
 

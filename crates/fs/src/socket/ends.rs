@@ -13,8 +13,9 @@
 use super::{
     circles,
     flight::Parcel,
-    inbox::{self, Incoming},
+    inbox::Incoming,
     link::{cost, Link},
+    transfer::limit_between,
     FarSocket, Role, Socket, SocketKind, State, UnixNames,
 };
 use crate::{
@@ -185,7 +186,7 @@ impl Socket {
             };
             // To ask is not to wait.
             let _held = shield.hold();
-            match others.want(there, room).await {
+            match others.want(there, room, self.send_buffer()).await {
                 Ok((credit, _)) => self.has_room_for(credit),
                 Err(Errno::ENOBUFS) => return Err(Errno::ENOBUFS),
                 // It has gone, or moved. What tells of that this answer may have overtaken, or its kernel has died.
@@ -224,7 +225,7 @@ impl Socket {
         match self.kind {
             SocketKind::Stream if wanted == 0 => return Ok(Tried::Sent(0)),
             SocketKind::Stream => {}
-            _ if wanted > inbox::LIMIT - 32 => return Err(Errno::EMSGSIZE),
+            _ if wanted > state.settings.send_buffer() - 32 => return Err(Errno::EMSGSIZE),
             _ => {}
         }
         let payer = match message.files.is_empty() {
@@ -333,13 +334,18 @@ impl Socket {
         }
     }
 
-    /// The other end wants to send so much; and how many bytes nobody has received yet.
-    pub(crate) fn wanted(&self, room: u64) -> Result<(SocketCredit, u64)> {
+    fn send_buffer(&self) -> u64 {
+        self.state.lock().settings.send_buffer() as u64
+    }
+
+    /// The other end, which has such a SO_SNDBUF, wants to send so much; and how many bytes nobody has received yet.
+    pub(crate) fn wanted(&self, room: u64, buffer: u64) -> Result<(SocketCredit, u64)> {
         let (answer, awaited) = {
             let mut state = self.state.lock();
             let unread = state.inbox.bytes() as u64;
+            let limit = limit_between(buffer as usize, &state, self.inet.is_some());
             let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
-            let credit = link.make_room(room, self.kind == SocketKind::Stream)?;
+            let credit = link.make_room(room, self.kind == SocketKind::Stream, limit)?;
             ((credit, unread), link.is_awaited())
         };
         if awaited {
@@ -387,7 +393,7 @@ impl Socket {
     pub(super) async fn unread_there(&self) -> u64 {
         let there = self.state.lock().link().map(|(there, _)| there);
         let (Some(there), Ok(others)) = (there, self.names.others()) else { return 0 };
-        let Ok((credit, unread)) = others.want(there, 0).await else { return 0 };
+        let Ok((credit, unread)) = others.want(there, 0, self.send_buffer()).await else { return 0 };
         self.has_room_for(credit);
         unread
     }

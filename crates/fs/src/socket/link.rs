@@ -36,7 +36,7 @@ use messages::fs::{EndProgress, SocketCredit};
 
 /// What a window begins with.
 const LEAST: usize = PAGE_SIZE;
-/// The longest packet fits, and as much of a stream as an inbox takes otherwise.
+/// The longest packet fits, and as much of a stream as an inbox takes otherwise, unless SO_SNDBUF or SO_RCVBUF say something else.
 pub(super) const MOST: usize = inbox::LIMIT + PAGE_SIZE;
 
 /// So many messages of the size that did not fit are to fit.
@@ -283,16 +283,17 @@ impl Link {
         (self.window.amount() as u64 + self.taken).saturating_sub(self.arrived)
     }
 
-    /// The other side wants to send so much at once, or, if it can be sent in `parts`, as much of it as possible. ENOBUFS: never.
-    pub fn make_room(&mut self, room: u64, parts: bool) -> Result<SocketCredit> {
+    /// The other side wants to send so much at once, or, if it can be sent in `parts`, as much of it as possible; of what it sends an inbox takes
+    /// so many bytes, and the window grows no larger than that. ENOBUFS: never.
+    pub fn make_room(&mut self, room: u64, parts: bool, limit: usize) -> Result<SocketCredit> {
+        let most = limit + PAGE_SIZE;
         let missing = room.saturating_sub(self.free()) as usize;
         if missing > 0 {
             let window = self.window.amount();
             // Larger than what was asked for: credits then travel with answers.
-            let wanted = (window + missing).max(SPARE.saturating_mul(room as usize)).min(MOST);
-            let _ = self
-                .grow(wanted.saturating_sub(window))
-                .or_else(|_| self.grow(missing.min(MOST.saturating_sub(window))));
+            let wanted = (window + missing).max(SPARE.saturating_mul(room as usize)).min(most);
+            let more = |wanted: usize| wanted.saturating_sub(window);
+            let _ = self.grow(more(wanted)).or_else(|_| self.grow(missing.min(more(most))));
         }
         let least = if parts { room.min(cost(PAGE_SIZE)).min(self.window.amount() as u64 / 4) } else { room };
         if self.free() < least {
@@ -340,14 +341,14 @@ mod tests {
         from.hear(to.take(cost(100), false).unwrap());
         assert_eq!(from.room(), LEAST as u64);
 
-        from.hear(to.make_room(cost(60_000), true).unwrap());
+        from.hear(to.make_room(cost(60_000), true, inbox::LIMIT).unwrap());
         assert!(from.room() >= cost(60_000));
         let room = from.room() as usize;
         assert_eq!(room, MOST);
         from.sent(room - inbox::MESSAGE_BYTES, None, Charge::FREE);
         to.arrived(room - inbox::MESSAGE_BYTES);
         // No more, and one waits.
-        from.hear(to.make_room(cost(1), true).unwrap());
+        from.hear(to.make_room(cost(1), true, inbox::LIMIT).unwrap());
         from.want(cost(1));
         assert!(!from.has_room());
         assert_eq!(to.take(1, false), None);
@@ -359,11 +360,21 @@ mod tests {
     fn the_longest_packet_fits_into_an_empty_inbox() {
         let mut to = link();
         let longest = cost(inbox::LIMIT - 32);
-        assert!(to.make_room(longest, false).unwrap().granted >= longest);
+        assert!(to.make_room(longest, false, inbox::LIMIT).unwrap().granted >= longest);
         to.arrived(9000);
-        let full = to.make_room(longest, false).unwrap();
+        let full = to.make_room(longest, false, inbox::LIMIT).unwrap();
         assert!(full.granted < longest + cost(9000), "it does not fit behind another");
         assert!(to.take(cost(9000), false).unwrap().granted >= longest + cost(9000));
+    }
+
+    #[test]
+    fn a_window_is_no_larger_than_the_buffer() {
+        let (mut from, mut to) = (link(), link());
+        from.hear(to.make_room(cost(60_000), true, 20_000).unwrap());
+        assert_eq!(from.room() as usize, 20_000 + PAGE_SIZE);
+        // What was granted stays.
+        from.hear(to.make_room(cost(60_000), true, 5_000).unwrap());
+        assert_eq!(from.room() as usize, 20_000 + PAGE_SIZE);
     }
 
     #[test]
@@ -372,8 +383,8 @@ mod tests {
         let new = || Link::new(&Arc::default(), &Weak::new(), Some(payer.clone()));
         let mut links: Vec<_> = (0..3).map(|_| new().unwrap()).collect();
         // Half of what is left may be had, and a stream goes in parts.
-        assert_eq!(links[0].make_room(cost(50_000), false).err(), Some(Errno::ENOBUFS));
-        assert!(links[0].make_room(cost(50_000), true).is_ok());
+        assert_eq!(links[0].make_room(cost(50_000), false, inbox::LIMIT).err(), Some(Errno::ENOBUFS));
+        assert!(links[0].make_room(cost(50_000), true, inbox::LIMIT).is_ok());
         links.extend((0..2).map(|_| new().unwrap()));
         assert_eq!(new().err(), Some(Errno::ENOBUFS));
         drop(links);

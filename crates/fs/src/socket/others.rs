@@ -81,8 +81,9 @@ pub trait OtherKernels: Send + Sync {
     /// Sends a message, for which there is room, from this kernel's end `from` to the other end of its connection. What is lent for it is to
     /// be kept until it was received. Error: that kernel has died.
     fn transmit(&self, to: FarSocket, from: u64, credit: SocketCredit, message: SocketMessage) -> Result<Option<Lent>>;
-    /// Asks that end for so much room; what may be sent now, and how many bytes nobody has received there. ENOBUFS: never so much.
-    fn want(&self, to: FarSocket, room: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>>;
+    /// Asks that end for so much room, where `buffer` is the sender's SO_SNDBUF; what may be sent now, and how many bytes nobody has received there.
+    /// ENOBUFS: never so much.
+    fn want(&self, to: FarSocket, room: u64, buffer: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>>;
     /// Tells that end where the other end of its connection is from now on; how many messages it has sent to this kernel. ECONNRESET.
     fn moves(&self, there: FarSocket, to: FarSocket) -> BoxFuture<'_, Result<u64>>;
     /// That end may send more. Nobody waits for the answer.

@@ -345,7 +345,7 @@ impl Sending {
 }
 
 /// How much may be on its way to `there` from a socket with such a SO_SNDBUF. By TCP half of it waits on either side.
-fn limit_between(buffer: usize, there: &State, internet: bool) -> usize {
+pub(super) fn limit_between(buffer: usize, there: &State, internet: bool) -> usize {
     match internet {
         true => (buffer + there.settings.receive_buffer()) / 2,
         false => buffer,

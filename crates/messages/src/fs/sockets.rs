@@ -88,6 +88,8 @@ messages! {
         to: u64,
         /// What it is to have room for, as [`SocketCredit`] counts.
         room: u64,
+        /// The sender's SO_SNDBUF: no window need be larger.
+        buffer: u64,
     } -> Result<(SocketCredit, u64)>, Low;
 
     /// A connection was accepted on another kernel: its other end is there from now on. Answered with how many messages were sent to the
