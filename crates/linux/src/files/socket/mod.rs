@@ -51,7 +51,9 @@ async fn control(call: &Call<'_>, file: &Arc<dyn File>, operation: SocketControl
     let waits = match operation {
         SocketControl::Receive { .. } | SocketControl::Accept { .. } => Some(timeout::Direction::Receive),
         SocketControl::Send { .. } => Some(timeout::Direction::Send),
-        SocketControl::Connect { .. } => Some(timeout::Direction::Connect),
+        SocketControl::Connect { .. } if takes_control(&**file) => Some(timeout::Direction::Connect),
+        // Of AF_UNIX a connect whose time is over is as one that finds no room.
+        SocketControl::Connect { .. } => Some(timeout::Direction::Send),
         _ => None,
     };
     let wait = file.control(&caller, Control::Socket(operation));
