@@ -72,9 +72,11 @@ impl Socket {
 
     /// At the other side of a datagram socket's connect.
     pub(crate) fn meet(&self, kind: u32) -> Result<Vec<u8>> {
-        match self.kind as u32 == kind {
-            true => Ok(self.state.lock().name.clone()),
-            false => Err(Errno::EPROTOTYPE),
+        let state = self.state.lock();
+        match &state.role {
+            _ if self.kind as u32 != kind => Err(Errno::EPROTOTYPE),
+            Role::Connected(_) => Err(Errno::EPERM),
+            _ => Ok(state.name.clone()),
         }
     }
 
@@ -84,7 +86,7 @@ impl Socket {
         match &state.role {
             Role::Listening { backlog, waiting } => waiting.len() <= *backlog,
             // A socket that listens no more refuses, which is news too.
-            _ => self.kind.connects() || state.inbox.takes(1, inbox::LIMIT),
+            _ => self.kind.connects() || state.inbox.takes(1, inbox::LIMIT, state.has_one_sender()),
         }
     }
 
@@ -105,10 +107,15 @@ impl Socket {
         let files = self.parcel(account.as_ref(), &message)?;
         {
             let mut state = self.state.lock();
+            match &state.role {
+                Role::Connected(_) => return Err(Errno::EPERM),
+                Role::Far(_, name) if *name != message.name => return Err(Errno::EPERM),
+                _ => {}
+            }
             if state.read_shut {
                 return Err(Errno::EPIPE);
             }
-            if !state.inbox.takes(count, inbox::LIMIT) {
+            if !state.inbox.takes(count, inbox::LIMIT, state.has_one_sender()) {
                 return Err(Errno::EAGAIN);
             }
             let charge = pay(account.as_ref(), count, &files)?;

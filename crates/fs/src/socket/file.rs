@@ -4,7 +4,7 @@ use super::{
     far, inbox,
     names::Found,
     options::Wishes,
-    transfer::{self, Sending, MOVED, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC},
+    transfer::{self, Sending, MOVED, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_PROBES, MSG_TRUNC},
     Role, Socket, SocketKind, State,
 };
 use crate::{
@@ -74,11 +74,15 @@ impl Socket {
 
     /// None: the other end has moved to another kernel.
     fn try_send_near(&self, message: &mut SocketMessage, sender: UnixCredentials) -> Result<Option<usize>> {
-        let other = match &self.state.lock().role {
-            Role::Connected(other) => other.clone(),
-            Role::Linked(_) => return Ok(None),
-            _ if self.inet.is_some() => return Err(Errno::EPIPE),
-            _ => return Err(Errno::ENOTCONN),
+        let other = {
+            let mut state = self.state.lock();
+            match &state.role {
+                Role::Connected(other) => other.clone(),
+                Role::Linked(_) => return Ok(None),
+                // Of a connect that failed.
+                _ if self.inet.is_some() => return Err(state.error.take().unwrap_or(Errno::EPIPE)),
+                _ => return Err(Errno::ENOTCONN),
+            }
         };
         match (other.upgrade(), &self.inet) {
             (Some(other), _) => match self.try_send(&other, message, sender) {
@@ -115,7 +119,15 @@ impl Socket {
         }
         let (role, room) = match found {
             Found::Here(other) if other.kind != self.kind => return Err(Errno::EPROTOTYPE),
-            Found::Here(other) => (Role::Connected(Arc::downgrade(&other)), Some(other.room.clone())),
+            Found::Here(other) => {
+                let name = {
+                    let there = other.state.lock();
+                    self.check_may_send(&there)?;
+                    there.name.clone()
+                };
+                self.state.lock().other_name = name;
+                (Role::Connected(Arc::downgrade(&other)), Some(other.room.clone()))
+            }
             Found::There(there) => {
                 let name = self.names.others()?.meet(there, self.kind as u32).await?;
                 (Role::Far(there, name), None)
@@ -157,13 +169,11 @@ impl Socket {
     fn peer_name(&self) -> Result<Vec<u8>> {
         match &self.state.lock().role {
             Role::Far(_, name) => return Ok(name.clone()),
-            Role::Linked(link) if link.closed => return Err(Errno::ENOTCONN),
             Role::Linked(link) => return Ok(link.name.clone()),
             _ => {}
         }
-        let peer = self.peer()?.ok_or(Errno::ENOTCONN)?;
-        let name = peer.state.lock().name.clone();
-        Ok(name)
+        let name = self.peer()?.map(|peer| peer.state.lock().name.clone());
+        Ok(name.unwrap_or_else(|| self.state.lock().other_name.clone()))
     }
 
     /// A datagram socket gets another default destination: who waits to write hears of room there.
@@ -207,6 +217,10 @@ impl Socket {
             Connect { place } => self.connect(place, caller, patience).await.map(|()| ControlAnswer::Done)?,
             Shutdown { how } => self.shutdown(how).map(|()| ControlAnswer::Done)?,
             Send { place, mut message, flags } => {
+                self.check_sending(&message, place.is_some(), flags)?;
+                if flags & MSG_PROBES != 0 {
+                    return Ok(ControlAnswer::Number(0));
+                }
                 let sender = Self::sender(caller, message.credentials)?;
                 self.mark_urgent(&mut message, flags)?;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
@@ -231,7 +245,10 @@ impl Socket {
             Some(_) if flags & MSG_OOB != 0 && self.kind != SocketKind::Datagram => {
                 self.receive_urgent(limit, flags & MSG_PEEK != 0)?
             }
-            None if flags & MSG_OOB != 0 => self.receive_urgent(limit, flags & MSG_PEEK != 0)?,
+            None if flags & MSG_OOB != 0 => {
+                self.check_connected()?;
+                self.receive_urgent(limit, flags & MSG_PEEK != 0)?
+            }
             _ => attempt(&self.changes, patience, || self.try_receive(limit, flags, patience)).await?,
         };
         if flags & MSG_TRUNC == 0 {

@@ -17,7 +17,7 @@ pub const LIMIT: usize = 212_992;
 /// What a message takes of the heap beside its bytes and files, and each file.
 pub const MESSAGE_BYTES: usize = 192;
 pub const FILE_BYTES: usize = 16;
-/// What Linux counts for a short datagram of UDP beside its bytes.
+/// What Linux counts for a short datagram beside its bytes.
 pub const DATAGRAM_BYTES: usize = 768;
 /// net.unix.max_dgram_qlen.
 const MAX_MESSAGES: usize = 10 + 1;
@@ -136,9 +136,13 @@ impl Inbox {
         limit.saturating_sub(self.bytes)
     }
 
-    /// Is there room for another datagram of so many bytes?
-    pub fn takes(&self, bytes: usize, limit: usize) -> bool {
-        self.messages.is_empty() || self.messages.len() < MAX_MESSAGES && bytes <= self.room(limit)
+    /// Is there room for another datagram of so many bytes? Many who send may have few in it; the `one` that is connected with it fills it.
+    pub fn takes(&self, bytes: usize, limit: usize, one: bool) -> bool {
+        let fits = match one {
+            true => bytes + (self.len() + 1) * DATAGRAM_BYTES <= self.room(limit),
+            false => self.len() < MAX_MESSAGES && bytes <= self.room(limit),
+        };
+        self.messages.is_empty() || fits
     }
 
     pub fn urgent(&self) -> Option<&Urgent> {

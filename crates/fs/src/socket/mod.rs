@@ -38,8 +38,8 @@ pub use link::Lent;
 pub use list::AllSockets;
 pub use names::UnixNames;
 pub use others::{FarSocket, OtherKernels, SocketLoan};
-pub use transfer::MSG_GOES_ON;
 pub(crate) use transfer::MSG_OOB;
+pub use transfer::{MSG_GOES_ON, MSG_PROBES};
 
 use crate::{
     anonymous::{Identity, StatusFlags},
@@ -120,6 +120,8 @@ struct State {
     /// `sun_path` as bound, and the key in the table of names.
     name: Vec<u8>,
     place: Option<(UnixPlace, u64)>,
+    /// Of AF_UNIX: `sun_path` of the other side, for when that is closed.
+    other_name: Vec<u8>,
     /// In whose queue it waits to be accepted.
     listener: Weak<Socket>,
     /// Of a connection that was accepted here with a listener elsewhere: what keeps the port.
@@ -152,6 +154,11 @@ impl State {
         }
         .into_iter()
         .flatten()
+    }
+
+    /// Of sockets of datagrams and packets: nobody sends to it but the one that it is connected with.
+    fn has_one_sender(&self) -> bool {
+        matches!(self.role, Role::Connected(_) | Role::Far(..))
     }
 
     /// The other side on this kernel, if it is open.
@@ -274,7 +281,8 @@ impl Socket {
 
     async fn bind(&self, place: Option<SocketAddress>, name: Vec<u8>) -> Result<()> {
         if self.state.lock().place.is_some() {
-            return Err(Errno::EINVAL);
+            // It need not be given a name once more.
+            return if place.is_some() { Err(Errno::EINVAL) } else { Ok(()) };
         }
         let (place, name, serial) = match place.map(|place| self.keyed(place)).transpose()? {
             Some(place) => {
@@ -427,10 +435,11 @@ impl Socket {
         }
     }
 
-    /// Of AF_UNIX: the other side has closed; `lost`: without having received all that it was sent.
-    fn has_lost_other(&self, lost: bool) {
+    /// Of AF_UNIX: the other side, of that name, has closed; `lost`: without having received all that it was sent.
+    fn has_lost_other(&self, name: Vec<u8>, lost: bool) {
         {
             let mut state = self.state.lock();
+            state.other_name = name;
             (state.read_shut, state.write_shut) = (true, true);
             if lost {
                 state.error = Some(Errno::ECONNRESET);
@@ -494,7 +503,7 @@ impl Drop for Socket {
                     match (&self.inet, reset) {
                         (Some(_), true) => peer.was_reset(),
                         (Some(_), false) => peer.was_closed(),
-                        (None, _) => peer.has_lost_other(unread || unaccepted),
+                        (None, _) => peer.has_lost_other(state.name.clone(), unread || unaccepted),
                     }
                 }
             }

@@ -7,10 +7,11 @@
 pub(super) use super::known::Wishes;
 use super::{
     inbox,
+    inet::address::is_v4,
     known::{
-        Known,
-        Takes::{Admin, Any, Default, Flag, Range, RangeOrDefault, ReadOnly, Wish},
-        KNOWN,
+        class, Known, Takes,
+        Takes::{Admin, Any, ByKind, Default, Fails, Flag, Ignored, Made, Range, RangeOrDefault, ReadOnly, Wish},
+        KNOWN, WANTS_BYTE, ZERO_IF_SHORT,
     },
     Protocol, Role, Socket, SocketKind,
 };
@@ -37,6 +38,7 @@ const SO_TYPE: u32 = 3;
 const SO_ERROR: u32 = 4;
 const SO_SNDBUF: u32 = 7;
 const SO_RCVBUF: u32 = 8;
+const SO_PRIORITY: u32 = 12;
 const SO_LINGER: u32 = 13;
 const SO_PASSCRED: u32 = 16;
 const SO_PEERCRED: u32 = 17;
@@ -48,7 +50,9 @@ const SO_TIMESTAMP: u32 = 29;
 const SO_ACCEPTCONN: u32 = 30;
 const SO_SNDBUFFORCE: u32 = 32;
 const SO_RCVBUFFORCE: u32 = 33;
+const SO_PASSSEC: u32 = 34;
 const SO_TIMESTAMPNS: u32 = 35;
+const SO_MARK: u32 = 36;
 const SO_PROTOCOL: u32 = 38;
 const SO_DOMAIN: u32 = 39;
 const SO_PEEK_OFF: u32 = 42;
@@ -59,12 +63,17 @@ const SO_RCVTIMEO_NEW: u32 = 66;
 const SO_SNDTIMEO_NEW: u32 = 67;
 const SO_PASSPIDFD: u32 = 76;
 const TCP_MAXSEG: u32 = 2;
+const TCP_WINDOW_CLAMP: u32 = 10;
 const TCP_INFO: u32 = 11;
 const TCP_CONGESTION: u32 = 13;
 const IP_MTU: u32 = 14;
 const IPV6_MTU: u32 = 24;
+const IPV6_TCLASS: u32 = 67;
+/// The least of IPv6.
+const MTU_MIN: i32 = 1280;
 const AF_UNIX: i32 = 1;
 const CAP_NET_ADMIN: u32 = 12;
+const CAP_NET_RAW: u32 = 13;
 /// net.core.wmem_max and rmem_max, and the least that there is, doubled as Linux doubles what is set.
 const BUFFER_MAX: i32 = 212_992;
 const SEND_MIN: i32 = 4608;
@@ -268,7 +277,9 @@ impl Socket {
             (SOL_SOCKET, SO_PEEK_OFF) => {
                 state.inbox.peek_from().map_or(-1, |from| i32::try_from(from).unwrap_or(i32::MAX))
             }
-            (SOL_SOCKET, SO_PASSCRED | SO_PASSPIDFD) if self.inet.is_some() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSCRED | SO_PASSPIDFD | SO_PASSSEC) if self.inet.is_some() => {
+                return Err(Errno::EOPNOTSUPP)
+            }
             (SOL_SOCKET, SO_PASSPIDFD) => i32::from(state.settings.wishes.contains(Wishes::PIDFD)),
             (SOL_SOCKET, SO_PEERGROUPS) => {
                 state.peer_credentials.ok_or(Errno::ENODATA)?;
@@ -302,6 +313,12 @@ impl Socket {
                 return Ok(name.to_vec());
             }
             (TCP, TCP_INFO) => return Ok(tcp_info(&state.role, connected, state.read_shut, state.write_shut)),
+            // IPv4's length of a packet has 16 bits.
+            (IP, IP_MTU)
+                if self.inet.as_ref().is_some_and(|inet| inet.connection().is_some_and(|at| is_v4(at.peer.ip))) =>
+            {
+                MTU - 1
+            }
             (IP, IP_MTU) | (IPV6, IPV6_MTU) => match self.inet.as_ref().and_then(|inet| inet.connection()) {
                 Some(_) => MTU,
                 None => return Err(Errno::ENOTCONN),
@@ -326,22 +343,27 @@ impl Socket {
                 let device = value.split(|byte| *byte == 0).next().unwrap_or_default();
                 return if matches!(device, b"" | b"lo") { Ok(()) } else { Err(Errno::ENODEV) };
             }
+            (TCP, TCP_CONGESTION) if value.is_empty() => return Err(Errno::EINVAL),
             (TCP, TCP_CONGESTION) => {
                 let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
                 let known = ALGORITHMS.iter().position(|algorithm| *algorithm == name);
                 state.settings.algorithm = known.ok_or(Errno::ENOENT)?;
                 return Ok(());
             }
-            // A byte will do.
-            (IP, _) if (1..4).contains(&value.len()) => {
-                drop(state);
-                return self.set_known(caller, (level, name), i32::from(value[0]));
-            }
             _ => {}
         }
-        let number = argument(value)?;
+        let number = match (level, value.len()) {
+            (IP, 0) if !WANTS_BYTE.contains(&name) => 0,
+            // A byte will do.
+            (IP, 1..4) => i32::from(value[0]),
+            (IPV6, 0..4) if ZERO_IF_SHORT.contains(&name) => 0,
+            (IP | IPV6, 0..4) if !self.looks_at_length((level, name)) => return Err(Errno::ENOPROTOOPT),
+            _ => argument(value)?,
+        };
         match (level, name) {
-            (SOL_SOCKET, SO_PASSCRED | SO_PASSPIDFD) if self.inet.is_some() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSCRED | SO_PASSPIDFD | SO_PASSSEC) if self.inet.is_some() => {
+                return Err(Errno::EOPNOTSUPP)
+            }
             (SOL_SOCKET, SO_PASSPIDFD) => state.settings.wishes.set(Wishes::PIDFD, number != 0),
             (SOL_SOCKET, SO_RCVLOWAT) => {
                 let most = if self.inet.is_some() && self.kind == SocketKind::Stream {
@@ -380,6 +402,15 @@ impl Socket {
                 state.settings.segment = number;
             }
             (SOL_SOCKET, 15) if self.inet.is_none() && number != 0 => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PRIORITY) if !(0..=6).contains(&number) && !may_route(caller) => return Err(Errno::EPERM),
+            (SOL_SOCKET, SO_MARK) if !may_route(caller) => return Err(Errno::EPERM),
+            (TCP, TCP_WINDOW_CLAMP) if number == 0 && !matches!(state.role, Role::Alone) => return Err(Errno::EINVAL),
+            // Larger than any packet.
+            (IPV6, IPV6_MTU) if number == 0 || number >= MTU_MIN => {}
+            (IPV6, IPV6_MTU) => return Err(Errno::EINVAL),
+            (IPV6, IPV6_TCLASS) if self.kind == SocketKind::Stream && (-1..=255).contains(&number) => {
+                state.settings.set((level, name), class(number.max(0)));
+            }
             (IPV6, 26) if self.inet.as_ref().is_some_and(|inet| inet.is_bound()) => return Err(Errno::EINVAL),
             _ => {
                 drop(state);
@@ -389,9 +420,30 @@ impl Socket {
         Ok(())
     }
 
+    /// What an option of [`KNOWN`] takes of this socket.
+    fn takes(&self, name: Name) -> Option<Takes> {
+        let known = KNOWN.iter().find(|known| known.name == name)?;
+        Some(match known.takes {
+            ByKind(stream, _) if self.kind == SocketKind::Stream => *stream,
+            ByKind(_, datagrams) => *datagrams,
+            takes => takes,
+        })
+    }
+
+    /// Of IP and IPv6: an option that can't be set says so whatever the length.
+    fn looks_at_length(&self, name: Name) -> bool {
+        const IPV6_ROUTER_ALERT: Name = (IPV6, 22);
+        match self.takes(name) {
+            Some(ReadOnly) => name == IPV6_ROUTER_ALERT,
+            Some(_) => true,
+            None => name == (IPV6, IPV6_MTU),
+        }
+    }
+
     fn set_known(&self, caller: &Caller, name: Name, number: i32) -> Result<()> {
         let known = KNOWN.iter().find(|known| known.name == name).ok_or(Errno::ENOPROTOOPT)?;
-        let value = match known.takes {
+        let value = match self.takes(name).unwrap_or(ReadOnly) {
+            Wish(Wishes::INQ) if !(0..=1).contains(&number) => return Err(Errno::EINVAL),
             Wish(wish) => {
                 self.wish(wish, number != 0);
                 return Ok(());
@@ -399,14 +451,16 @@ impl Socket {
             Flag => i32::from(number != 0),
             Range(least, most) | RangeOrDefault(least, most) if (least..=most).contains(&number) => number,
             RangeOrDefault(..) if number == -1 => known.default,
-            Range(..) if name == (SOL_SOCKET, 12) => return Err(Errno::EPERM),
-            Range(..) | RangeOrDefault(..) => return Err(Errno::EINVAL),
+            Ignored(least, most) if (least..=most).contains(&number) => return Ok(()),
+            Range(..) | RangeOrDefault(..) | Ignored(..) => return Err(Errno::EINVAL),
             Any => number,
+            Made(made) => made(number),
+            Fails(error) => return Err(error),
             Default if number == known.default => number,
-            Admin if number == known.default || caller.credentials.can(CAP_NET_ADMIN) => number,
+            Admin if number == 0 || caller.credentials.can(CAP_NET_ADMIN) => i32::from(number != 0),
             Admin if name == (SOL_SOCKET, 1) => return Err(Errno::EACCES),
             Admin => return Err(Errno::EPERM),
-            Default | ReadOnly => return Err(Errno::ENOPROTOOPT),
+            Default | ReadOnly | ByKind(..) => return Err(Errno::ENOPROTOOPT),
         };
         self.state.lock().settings.set(name, value);
         Ok(())
@@ -427,6 +481,10 @@ impl Socket {
         // More or less may be ready now.
         self.changes.wake_all();
     }
+}
+
+fn may_route(caller: &Caller) -> bool {
+    [CAP_NET_ADMIN, CAP_NET_RAW].into_iter().any(|one| caller.credentials.can(one))
 }
 
 fn check_force(caller: &Caller, name: u32) -> Result<()> {

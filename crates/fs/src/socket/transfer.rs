@@ -29,6 +29,8 @@ pub const MSG_TRUNC: u32 = 0x20;
 pub const MSG_DONTWAIT: u32 = 0x40;
 /// Programs can't say this (it is MSG_CMSG_COMPAT): the receive has begun, and ends before an urgent byte.
 pub const MSG_GOES_ON: u32 = 0x8000_0000;
+/// The same of a send that sends nothing: it says what would be wrong whatever the bytes are.
+pub const MSG_PROBES: u32 = 0x8000_0000;
 pub const MSG_OOB: u32 = 0x1;
 pub const MSG_ERRQUEUE: u32 = 0x2000;
 /// [`Socket::try_send`]: the other end is on its way to another kernel, and the socket about to hear of it.
@@ -92,6 +94,54 @@ impl Socket {
         Ok(count)
     }
 
+    /// Of AF_UNIX, but streams: what is wrong before the bytes and the destination are looked at, as Linux has it (unix_dgram_sendmsg,
+    /// unix_seqpacket_sendmsg). `named`: the destination is.
+    pub(super) fn check_sending(&self, message: &SocketMessage, named: bool, flags: u32) -> Result<()> {
+        if self.kind == SocketKind::Stream {
+            return Ok(());
+        }
+        self.check_connected()?;
+        let mut state = self.state.lock();
+        if let Some(error) = state.error.take_if(|_| self.kind == SocketKind::SeqPacket) {
+            return Err(error);
+        }
+        if flags & MSG_OOB != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if !named && matches!(state.role, Role::Alone) && flags & MSG_PROBES == 0 {
+            return Err(Errno::ENOTCONN);
+        }
+        if message.bytes.len() > state.settings.send_buffer() - 32 {
+            return Err(Errno::EMSGSIZE);
+        }
+        match state.write_shut {
+            true => Err(Errno::EPIPE),
+            false => Ok(()),
+        }
+    }
+
+    /// ENOTCONN: a socket of packets without a connection, of which nothing else is looked at.
+    pub(super) fn check_connected(&self) -> Result<()> {
+        let connected = matches!(self.state.lock().role, Role::Connected(_) | Role::Linked(_));
+        match self.kind == SocketKind::SeqPacket && !connected {
+            true => Err(Errno::ENOTCONN),
+            false => Ok(()),
+        }
+    }
+
+    /// EPERM: a datagram socket that is connected to another one than this takes nothing from it (unix_may_send in Linux).
+    pub(super) fn check_may_send(&self, there: &State) -> Result<()> {
+        let other = match &there.role {
+            Role::Connected(peer) => !peer.ptr_eq(&self.this),
+            Role::Far(..) => true,
+            _ => false,
+        };
+        match self.kind == SocketKind::Datagram && other {
+            true => Err(Errno::EPERM),
+            false => Ok(()),
+        }
+    }
+
     /// Into the inbox of `target`.
     fn put(
         &self,
@@ -108,6 +158,7 @@ impl Socket {
         if matches!(there.role, Role::Moved) {
             return Err(MOVED);
         }
+        self.check_may_send(&there)?;
         if there.read_shut && self.inet.is_none() {
             return Err(Errno::EPIPE);
         }
@@ -119,7 +170,11 @@ impl Socket {
             _ if wanted > limit - 32 => return Err(Errno::EMSGSIZE),
             _ => wanted,
         };
-        let fits = if self.kind == SocketKind::Stream { count > 0 } else { there.inbox.takes(count, limit) };
+        let fits = if self.kind == SocketKind::Stream {
+            count > 0
+        } else {
+            there.inbox.takes(count, limit, there.has_one_sender())
+        };
         if !fits {
             return Err(Errno::EAGAIN);
         }
@@ -240,7 +295,7 @@ impl Socket {
                     }
                     (Ok(message), files)
                 }
-                None => (self.nothing_received(&mut state), Parcel::empty()),
+                None => (self.nothing_received(&mut state, patience), Parcel::empty()),
             };
             let brings_files = !files.is_empty();
             let peer = if received > 0 || message.is_ok() { state.peer() } else { None };
@@ -287,16 +342,17 @@ impl Socket {
     }
 
     /// The inbox has nothing to give.
-    fn nothing_received(&self, state: &mut State) -> Result<SocketMessage> {
+    fn nothing_received(&self, state: &mut State, patience: Patience) -> Result<SocketMessage> {
         let ended = self.inet.as_ref().is_some_and(|inet| inet.has_ended());
         if let (false, Some(error)) = (ended, state.error) {
             state.error = None;
             return Err(error);
         }
-        if state.read_shut {
-            Ok(self.end_message(state))
-        } else {
-            Err(Errno::EAGAIN)
+        // Datagrams have no end, but who would wait for one is told that none will come.
+        let has_end = self.kind.connects() || patience != Patience::Refuses;
+        match state.read_shut && has_end {
+            true => Ok(self.end_message(state)),
+            false => Err(Errno::EAGAIN),
         }
     }
 
@@ -358,7 +414,7 @@ pub(super) fn has_room(there: &State, from: &Sending) -> bool {
     let (inbox, limit) = (&there.inbox, from.limit(there));
     let (fits, least) = match from.kind {
         SocketKind::Stream => (inbox.room(limit) > 0, PAGE_SIZE),
-        _ => (inbox.takes(1, limit) && inbox.bytes() * 4 <= limit, limit),
+        _ => (inbox.takes(1, limit, there.has_one_sender()) && inbox.bytes() * 4 <= limit, limit),
     };
     inbox.is_empty() || fits && affordable(from.account.as_ref(), &Parcel::empty()) >= least
 }

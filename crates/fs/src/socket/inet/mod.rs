@@ -10,7 +10,10 @@ mod udp;
 
 pub(super) use stream::first;
 
-use super::{transfer::MSG_DONTWAIT, Role, Socket, SocketKind, UnixNames};
+use super::{
+    transfer::{MSG_DONTWAIT, MSG_OOB, MSG_PROBES},
+    Role, Socket, SocketKind, UnixNames,
+};
 use crate::{
     control::{ControlAnswer, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketControl},
     file::Patience,
@@ -248,7 +251,12 @@ impl Socket {
             PeerName => inet.peer_name().map(ControlAnswer::Bytes),
             Send { place, mut message, flags } => {
                 let sender = Self::sender(caller, None)?;
-                self.mark_urgent(&mut message, flags)?;
+                // UDP over IPv6 does not look at MSG_OOB.
+                let looked_at = if stream || !inet.six { flags } else { flags & !MSG_OOB };
+                self.mark_urgent(&mut message, looked_at)?;
+                if flags & MSG_PROBES != 0 {
+                    return self.probe_datagram(inet, place, &message).map(|()| ControlAnswer::Number(0));
+                }
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
                 let count = match (stream, place) {
                     (true, _) => self.send_connected(&mut message, sender, &caller.shield, patience).await?,
@@ -285,6 +293,9 @@ impl Socket {
             }
             _ => parse(inet.six, bytes)?,
         };
+        if inet.six && self.is_bound(inet) {
+            return Err(Errno::EINVAL);
+        }
         match scope_of(at.ip) {
             Scope::Elsewhere => return Err(Errno::EADDRNOTAVAIL),
             Scope::Multicast if inet.protocol == Protocol::Tcp && inet.six => return Err(Errno::EINVAL),
@@ -297,7 +308,7 @@ impl Socket {
         if privileged && !caller.credentials.can(CAP_NET_BIND_SERVICE) {
             return Err(Errno::EACCES);
         }
-        if inet.is_bound() || !matches!(self.state.lock().role, Role::Alone) {
+        if self.is_bound(inet) {
             return Err(Errno::EINVAL);
         }
         // Who left now might have the port without knowing it.
@@ -308,6 +319,10 @@ impl Socket {
             self.state.lock().settings.set(super::options::V6ONLY, 1);
         }
         Ok(())
+    }
+
+    fn is_bound(&self, inet: &Internet) -> bool {
+        inet.is_bound() || !matches!(self.state.lock().role, Role::Alone)
     }
 
     /// A port for `at`, any if that names none. EADDRINUSE.

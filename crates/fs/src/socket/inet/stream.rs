@@ -104,6 +104,7 @@ impl Socket {
         }
         let to = parse(inet.six, bytes)?;
         let to = InternetAddress { ip: reachable(to.ip)?, ..to };
+        self.state.lock().error = None;
         {
             let _held = caller.shield.hold();
             self.ensure_port(inet, caller.credentials.euid).await.map_err(|error| match error {
@@ -269,8 +270,13 @@ impl Socket {
         }
         let (role, inbox) = {
             let mut state = self.state.lock();
-            (state.read_shut, state.write_shut, state.error) = (false, false, None);
-            (core::mem::take(&mut state.role), core::mem::take(&mut state.inbox))
+            (state.read_shut, state.write_shut) = (false, false);
+            let role = core::mem::take(&mut state.role);
+            if matches!(role, Role::Connected(_) | Role::Linked(_)) {
+                // So says Linux, though it was asked for (tcp_disconnect).
+                state.error = Some(Errno::ECONNRESET);
+            }
+            (role, core::mem::take(&mut state.inbox))
         };
         match &role {
             Role::Connected(peer) => {
@@ -319,6 +325,9 @@ impl Socket {
             let mut state = self.state.lock();
             if state.write_shut {
                 return Err(state.error.take().unwrap_or(Errno::EPIPE));
+            }
+            if bytes == 0 {
+                return Ok(0);
             }
             (state.read_shut, state.write_shut) = (true, true);
             state.error = Some(Errno::EPIPE);

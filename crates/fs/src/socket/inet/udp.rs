@@ -1,16 +1,20 @@
 //! UDP. A datagram that finds no room is lost, and so is one for a port that nobody has: a connected sender hears of that by its next call.
 
 use super::{
-    address::{encode, family_of, is_v4, parse, reachable, scope_of, source_for, Scope, AF_UNSPEC, BROADCAST},
+    address::{
+        encode, family_of, is_v4, parse, reachable, scope_of, source_for, Scope, AF_INET, AF_INET6, AF_UNSPEC,
+        BROADCAST,
+    },
     Internet, Protocol,
 };
 use crate::{
-    control::{DatagramHeader, InternetAddress, MessageExtra, SocketMessage, UnixCredentials},
+    control::{DatagramHeader, InternetAddress, MessageExtra, SocketAddress, SocketMessage, UnixCredentials},
     socket::{
         ancillary::SendOptions,
         flight::Parcel,
         inbox::{self, Inbox, Incoming},
         names::Found,
+        options::V6ONLY,
         transfer::pay,
         Socket,
     },
@@ -29,7 +33,8 @@ impl Socket {
             inet.forget_peer();
             return Ok(());
         }
-        let to = self.destination(parse(inet.six, bytes)?)?;
+        let of_six = inet.six && (family_of(bytes)? != AF_INET || self.setting(V6ONLY) != 0);
+        let to = self.destination(parse(of_six, bytes)?)?;
         let _held = caller.shield.hold();
         let port = self.ensure_port(inet, caller.credentials.euid).await?;
         {
@@ -68,30 +73,12 @@ impl Socket {
             _ => {}
         }
         let peer = inet.ends.lock().peer;
-        let to = match place {
-            Some(bytes) if inet.six && family_of(bytes)? == super::AF_INET && !inet.protocol.is_echo() => {
-                self.destination(parse(false, bytes)?)?
-            }
-            Some(bytes) => {
-                let to = parse(inet.six, bytes)?;
-                if to.port == 0 && !inet.protocol.is_echo() {
-                    return Err(Errno::EINVAL);
-                }
-                self.destination(to)?
-            }
-            None => peer.ok_or(Errno::EDESTADDRREQ)?,
-        };
+        let to = self.where_to(inet, place)?;
         let six = !is_v4(to.ip);
         let options = SendOptions::parse(message.control(), inet.six, six)?;
+        self.check_datagram()?;
         let (ttl, tos) = {
-            let mut state = self.state.lock();
-            if let Some(error) = state.error.take() {
-                return Err(error);
-            }
-            if state.write_shut {
-                return Err(Errno::EPIPE);
-            }
-            let (ttl, tos) = state.settings.ttl_and_tos(six);
+            let (ttl, tos) = self.state.lock().settings.ttl_and_tos(six);
             (options.ttl.unwrap_or(ttl), options.tos.unwrap_or(tos))
         };
         let header = DatagramHeader { to: to.ip, port: to.port, ttl, tos };
@@ -131,6 +118,59 @@ impl Socket {
             Err(Errno::EAGAIN) => Ok(count),
             done => done.map(|()| count),
         }
+    }
+
+    /// Where a send to `place` goes, if one is named (udp_sendmsg, udpv6_sendmsg).
+    fn where_to(&self, inet: &Internet, place: Option<&[u8]>) -> Result<InternetAddress> {
+        let peer = || inet.ends.lock().peer.ok_or(Errno::EDESTADDRREQ);
+        let Some(bytes) = place else { return peer() };
+        let (family, echo) = (family_of(bytes)?, inet.protocol.is_echo());
+        let to = match (inet.six, family) {
+            (true, AF_UNSPEC) if !echo => return peer(),
+            (true, AF_INET) if !echo && self.setting(V6ONLY) != 0 => return Err(Errno::ENETUNREACH),
+            (true, AF_INET) if !echo => parse(false, bytes)?,
+            (true, AF_INET6) | (_, AF_INET) => parse(inet.six, bytes)?,
+            (false, AF_UNSPEC) if !echo && bytes.len() >= 16 => {
+                let family = AF_INET.to_ne_bytes();
+                parse(false, &[&family[..], &bytes[2..16]].concat())?
+            }
+            (true, _) if !echo => return Err(Errno::EINVAL),
+            _ => parse(inet.six, bytes)?,
+        };
+        if to.port == 0 && !echo {
+            return Err(Errno::EINVAL);
+        }
+        self.destination(to)
+    }
+
+    /// What has happened to the socket, whatever it is to send.
+    fn check_datagram(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        match (state.error.take(), state.write_shut) {
+            (Some(error), _) => Err(error),
+            (None, true) => Err(Errno::EPIPE),
+            (None, false) => Ok(()),
+        }
+    }
+
+    /// What is wrong with a send before the bytes are looked at ([`MSG_PROBES`](crate::socket::MSG_PROBES)).
+    pub(super) fn probe_datagram(
+        &self,
+        inet: &Internet,
+        place: Option<SocketAddress>,
+        message: &SocketMessage,
+    ) -> Result<()> {
+        // An echo request begins with bytes of its own.
+        if inet.protocol.is_echo() {
+            return Ok(());
+        }
+        let to = match &place {
+            Some(SocketAddress::Unix(_)) => return Err(Errno::EINVAL),
+            Some(SocketAddress::Other(bytes)) => self.where_to(inet, Some(bytes))?,
+            None => self.where_to(inet, None)?,
+        };
+        SendOptions::parse(message.control(), inet.six, !is_v4(to.ip))?;
+        self.check_datagram()
     }
 
     /// At the receiver. EAGAIN: no room.

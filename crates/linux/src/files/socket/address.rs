@@ -13,7 +13,7 @@ use machine::{errno::Result, Errno, UserAddr};
 const SIZE: u64 = 110;
 const FAMILY: usize = 2;
 /// `struct sockaddr_storage`: longer addresses are refused before their family is looked at.
-const LARGEST: u64 = 128;
+pub(super) const LARGEST: u64 = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
@@ -68,7 +68,7 @@ fn parse(bytes: &[u8]) -> Result<Address> {
 }
 
 /// An address as programs see it. Of an AF_UNIX socket a path has its NUL, an abstract name none.
-fn encode(socket: SocketType, name: &[u8]) -> Vec<u8> {
+pub(super) fn encode(socket: SocketType, name: &[u8]) -> Vec<u8> {
     if i32::from(socket.family) != AF_UNIX {
         return name.to_vec();
     }

@@ -1,8 +1,8 @@
 //! Sending and receiving (man 2 send, recv, sendmmsg, recvmmsg).
 
 use super::{
-    address::{check_address, find_place, put_address, put_address_within, read_address, Address},
-    control, on_socket, rights, socket_type,
+    address::{check_address, find_place, put_address, put_address_within, read_address, Address, LARGEST},
+    control, on_socket, rights, socket_type, takes_control, AF_NETLINK, SOCK_SEQPACKET,
 };
 use crate::{
     call::Call,
@@ -18,7 +18,7 @@ use fs::{
     control::{
         ControlAnswer, ControlMessage, MessageExtra, SocketAddress, SocketControl, SocketMessage, UnixCredentials,
     },
-    socket::MSG_GOES_ON,
+    socket::{MSG_GOES_ON, MSG_PROBES},
     File,
 };
 use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE};
@@ -104,12 +104,14 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
             if done > 0 {
                 return Ok(done as u64);
             }
-            if stream {
-                // Whether it is connected comes before what is to be sent.
-                let flags = flags & !MSG_OOB;
-                let nothing = SocketControl::Send { place: None, message: SocketMessage::default(), flags };
-                control(call, file, nothing).await?;
-            }
+            // Whether it could be sent comes before what is to be sent.
+            let flags = match stream {
+                true => flags & !MSG_OOB,
+                false if i32::from(socket_type(&**file)?.family) == AF_NETLINK => return Err(error),
+                false => flags | MSG_PROBES,
+            };
+            let nothing = SocketControl::Send { place, message: SocketMessage::default(), flags };
+            control(call, file, nothing).await?;
             return Err(error);
         }
         let message = SocketMessage {
@@ -141,11 +143,13 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
 }
 
 async fn destination(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, len: u64) -> Result<Option<SocketAddress>> {
-    if at.is_null() || len as u32 == 0 {
+    let kind = socket_type(&**file)?;
+    // An address of no length is too short for UDP, and none for all others.
+    if at.is_null() || len as u32 == 0 && (kind.is_stream() || !takes_control(&**file)) {
         return Ok(None);
     }
-    if is_stream(&**file)? && super::is_internet(&**file) {
-        // TCP does not look at it.
+    if kind.is_stream() && super::is_internet(&**file) || u32::from(kind.kind) == SOCK_SEQPACKET {
+        // TCP and sockets of packets do not look at it.
         return check_address(call, at, len).await.map(|()| None);
     }
     if is_stream(&**file)? {
@@ -169,7 +173,8 @@ pub(crate) async fn sendto(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     let sending = async {
         let place = destination(call, &file, call.pointer(4), call.arg(5)).await?;
-        send(call, &file, &segments, Along { place, ..Along::default() }, call.arg(3) as u32).await
+        let flags = call.arg(3) as u32 & !MSG_CMSG_COMPAT;
+        send(call, &file, &segments, Along { place, ..Along::default() }, flags).await
     };
     on_socket(&file, sending).await
 }
@@ -189,10 +194,12 @@ pub(crate) async fn sendmsg(call: &mut Call<'_>) -> Result<u64> {
 }
 
 async fn header_at(call: &Call<'_>, at: UserAddr) -> Result<(Header, Vec<Segment>)> {
-    let header: Header = call.get(at).await?;
+    let mut header: Header = call.get(at).await?;
     if header.name != 0 && header.name_len > i32::MAX as u32 {
         return Err(Errno::EINVAL);
     }
+    // Cut, unlike sendto's.
+    header.name_len = header.name_len.min(LARGEST as u32);
     if header.vector_len > vector::IOV_MAX {
         return Err(Errno::EMSGSIZE);
     }
@@ -208,11 +215,13 @@ async fn send_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags: u3
     let control = call.bytes(UserAddr(header.control), header.control_len as usize, CONTROL_MAX as usize).await?;
     // What it carries comes before where it goes.
     let mut along = Along::default();
-    match super::takes_control(&**file) {
+    match takes_control(&**file) {
         true => along.control = rights::for_internet(&control)?,
         false => (along.files, along.credentials) = rights::open(call, &control).await?,
     }
-    along.place = destination(call, file, UserAddr(header.name), u64::from(header.name_len)).await?;
+    if header.name_len > 0 {
+        along.place = destination(call, file, UserAddr(header.name), u64::from(header.name_len)).await?;
+    }
     send(call, file, &segments, along, flags).await
 }
 
@@ -245,11 +254,13 @@ async fn receive(
     flags: u32,
 ) -> Result<(SocketMessage, usize)> {
     let (wanted, space) = (total(segments), call.space());
+    // TCP throws away what is received for its length alone.
+    let discards = flags & MSG_TRUNC != 0 && takes_control(&**file) && is_stream(&**file)?;
     let mut first: Option<SocketMessage> = None;
     let mut done = 0;
     loop {
         let room = match flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE) {
-            0 => {
+            0 if !discards => {
                 let (left, dont_wait) = (wanted - done, flags & MSG_DONTWAIT != 0);
                 room::for_bytes(call, file, segments, done, left, dont_wait, async { is_stream(&**file) }).await
             }
@@ -271,7 +282,10 @@ async fn receive(
             },
         };
         let bytes = core::mem::take(&mut message.bytes);
-        let (copied, error) = scatter(&space, segments, done, &bytes).await;
+        let (copied, error) = match discards {
+            true => (bytes.len(), Errno::EFAULT),
+            false => scatter(&space, segments, done, &bytes).await,
+        };
         if copied < bytes.len() {
             return Err(error);
         }

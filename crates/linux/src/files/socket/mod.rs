@@ -27,6 +27,7 @@ const AF_NETLINK: i32 = 16;
 const SOCK_STREAM: u32 = 1;
 const SOCK_DGRAM: u32 = 2;
 const SOCK_RAW: u32 = 3;
+const SOCK_SEQPACKET: u32 = 5;
 const IPPROTO_ICMP: i32 = 1;
 const IPPROTO_TCP: i32 = 6;
 const IPPROTO_UDP: i32 = 17;
@@ -35,9 +36,15 @@ const IPPROTO_MAX: i32 = 263;
 const SOCK_NONBLOCK: u32 = 0o4000;
 const SOCK_CLOEXEC: u32 = 0o2000000;
 const TYPE_MASK: u32 = 0xf;
-/// Types there are in any family.
+/// Types there are in any family, and families.
 const SOCK_MAX: u32 = 11;
+const AF_MAX: i32 = 46;
 const SOL_SOCKET: u32 = 1;
+const IPPROTO_IP: u32 = 0;
+const LEVEL_TCP: u32 = 6;
+const LEVEL_UDP: u32 = 17;
+const IPPROTO_IPV6: u32 = 41;
+const SO_PEERNAME: u32 = 28;
 const SO_PEERCRED: u32 = 17;
 const SO_PEERGROUPS: u32 = 59;
 const SO_PEERPIDFD: u32 = 77;
@@ -103,13 +110,13 @@ fn kind_of(family: i32, kind: u32, protocol: i32) -> Result<(Wanted, OpenFlags)>
     if kind & !(TYPE_MASK | SOCK_NONBLOCK | SOCK_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    if !matches!(family, AF_UNIX | AF_INET | AF_INET6 | AF_NETLINK) {
-        return Err(Errno::EAFNOSUPPORT);
-    }
     let flags = open_flags(kind);
     let kind = kind & TYPE_MASK;
-    if kind >= SOCK_MAX {
+    if (0..AF_MAX).contains(&family) && kind >= SOCK_MAX {
         return Err(Errno::EINVAL);
+    }
+    if !matches!(family, AF_UNIX | AF_INET | AF_INET6 | AF_NETLINK) {
+        return Err(Errno::EAFNOSUPPORT);
     }
     if family == AF_NETLINK {
         return Ok((Wanted::Netlink(NetlinkType::new(kind, protocol)?), flags));
@@ -150,9 +157,7 @@ pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
     let socket: Arc<dyn File> = match kind {
         Wanted::Unix(kind) => Socket::new(&names, &call.caller(), kind, flags),
         Wanted::Internet { six, protocol } => {
-            if matches!(protocol, Protocol::Icmp | Protocol::Icmp6) {
-                Socket::may_echo(&names, &call.caller()).await?;
-            }
+            may_have(call, protocol).await?;
             Socket::internet(&names, &call.caller(), protocol, six, flags)
         }
         Wanted::Netlink(kind) => {
@@ -163,13 +168,31 @@ pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
     call.install(socket, flags.contains(OpenFlags::CLOEXEC)).await
 }
 
+/// EACCES.
+async fn may_have(call: &Call<'_>, protocol: Protocol) -> Result<()> {
+    match protocol {
+        Protocol::Icmp | Protocol::Icmp6 => {
+            Socket::may_echo(&call.system().extension::<UnixNames>(), &call.caller()).await
+        }
+        Protocol::Tcp | Protocol::Udp => Ok(()),
+    }
+}
+
 pub(crate) async fn socketpair(call: &mut Call<'_>) -> Result<u64> {
     if call.arg(1) as u32 & !(TYPE_MASK | SOCK_NONBLOCK | SOCK_CLOEXEC) == 0 {
         // The numbers are chosen and told before the sockets are made.
         call.put(call.pointer(3), &[0i32; 2]).await?;
     }
     let (kind, flags) = kind_of(call.int(0), call.arg(1) as u32, call.int(2))?;
-    let Wanted::Unix(kind) = kind else { return Err(Errno::EOPNOTSUPP) };
+    let kind = match kind {
+        Wanted::Unix(kind) => kind,
+        Wanted::Internet { protocol, .. } => {
+            // Linux makes the sockets first.
+            may_have(call, protocol).await?;
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Wanted::Netlink(_) => return Err(Errno::EOPNOTSUPP),
+    };
     let names = call.system().extension::<UnixNames>();
     let (a, b) = Socket::pair(&names, &call.caller(), kind, flags);
     super::pipe::install_two(call, [a, b], flags.contains(OpenFlags::CLOEXEC), call.pointer(3)).await
@@ -268,15 +291,20 @@ pub(crate) async fn getsockopt(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     let (level, name) = (call.arg(1) as u32, call.arg(2) as u32);
     let room = on_socket(&file, async {
-        match level {
-            // The room is looked at by the options' own code, and AF_UNIX has only that of sockets in general.
-            _ if level == SOL_SOCKET || is_internet(&*file) => {
-                usize::try_from(call.get::<i32>(call.pointer(4)).await?).map_err(|_| Errno::EINVAL)
-            }
-            _ => Ok(0),
+        // The room is looked at by the options' own code.
+        if !has_level(&*file, level) {
+            return Ok(0);
+        }
+        match (call.get::<i32>(call.pointer(4)).await?, level) {
+            // IPv6 takes it for a large one.
+            (room @ ..0, IPPROTO_IPV6) => Ok(room as u32 as usize),
+            (room, _) => usize::try_from(room).map_err(|_| Errno::EINVAL),
         }
     });
     let room = room.await?;
+    if (level, name) == (SOL_SOCKET, SO_PEERNAME) {
+        return peer_name(call, &file, room).await;
+    }
     let asked = match (level, name) {
         (SOL_SOCKET, SO_PEERPIDFD) => SO_PEERCRED,
         _ => name,
@@ -291,10 +319,43 @@ pub(crate) async fn getsockopt(call: &mut Call<'_>) -> Result<u64> {
         }
         _ => {}
     }
+    if let (IPPROTO_IP, 1..4, [byte, 0, 0, 0]) = (level, room, &value[..]) {
+        value = Vec::from([*byte]);
+    }
+    put_option(call, value, room).await
+}
+
+async fn put_option(call: &Call<'_>, mut value: Vec<u8>, room: usize) -> Result<u64> {
     value.truncate(room);
-    call.space().write(call.pointer(3), &value).await?;
     call.put(call.pointer(4), &(value.len() as i32)).await?;
+    call.space().write(call.pointer(3), &value).await?;
     Ok(0)
+}
+
+/// SO_PEERNAME is getpeername(2), but must not be asked for more than there is.
+async fn peer_name(call: &Call<'_>, file: &Arc<dyn File>, room: usize) -> Result<u64> {
+    let ControlAnswer::Bytes(name) = control(call, file, SocketControl::PeerName).await? else {
+        return Err(Errno::EIO);
+    };
+    let name = address::encode(socket_type(&**file)?, &name);
+    match name.len() < room {
+        true => Err(Errno::EINVAL),
+        false => put_option(call, name, room).await,
+    }
+}
+
+/// Whether sockets of this kind have options of that level. Where they have none, the rest of the arguments is not looked at.
+fn has_level(file: &dyn File, level: u32) -> bool {
+    let Some(kind) = file.socket() else { return false };
+    let internet = takes_control(file);
+    match level {
+        SOL_SOCKET => true,
+        IPPROTO_IP => internet,
+        LEVEL_TCP => internet && kind.is_stream(),
+        LEVEL_UDP => internet && !kind.is_stream(),
+        IPPROTO_IPV6 => i32::from(kind.family) == AF_INET6,
+        _ => i32::from(kind.family) == AF_NETLINK,
+    }
 }
 
 /// The number of a pidfd for the process in SO_PEERCRED's answer. ENODATA: there is none.
@@ -312,11 +373,17 @@ pub(crate) async fn setsockopt(call: &mut Call<'_>) -> Result<u64> {
     let (level, name) = (call.arg(1) as u32, call.arg(2) as u32);
     let value = on_socket(&file, async {
         let len = usize::try_from(call.int(4)).map_err(|_| Errno::EINVAL)?;
-        match level {
-            _ if level == SOL_SOCKET || is_internet(&*file) => {
-                call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await
-            }
-            _ => Ok(Vec::new()),
+        match has_level(&*file, level) {
+            // IPv6 takes no value at all for a zero.
+            true if level == IPPROTO_IPV6 && call.pointer(3).is_null() => Ok([0; 4][..len.min(4)].to_vec()),
+            true => match call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await {
+                // IP looks at the option first.
+                Err(Errno::EFAULT) if level == IPPROTO_IP => {
+                    control(call, &file, SocketControl::GetOption { level, name }).await.and(Err(Errno::EFAULT))
+                }
+                value => value,
+            },
+            false => Ok(Vec::new()),
         }
     });
     let value = value.await?;
