@@ -11,7 +11,7 @@ use alloc::{
 use fabric::Endpoint;
 use fs::network::list::SocketLists;
 use fs::remote::{Remote, RemotePaths};
-use fs::socket::{AllSockets, UnixNames};
+use fs::socket::{AllSockets, NetNamespace};
 use fs::{
     Caller, Fetched, File, Held, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp, Paths, Services,
     Timestamp,
@@ -101,7 +101,7 @@ impl Node {
         system.provide_vdso(&services);
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
         remote.set_signaller(Arc::new(crate::files::sigio::Owners(Arc::downgrade(&system))));
-        let names = system.extension::<UnixNames>();
+        let names = system.extension::<NetNamespace>();
         names.set_accounts(&services.accounts);
         names.set_clock(services.clock.clone());
         names.set_timers(Arc::new(crate::tree::FileTimers(system.scheduler.timers().clone())));
@@ -116,7 +116,7 @@ impl Node {
 /// Ends sockets of all kernels that hold each other and that nobody can reach. On the kernel that has the root.
 pub async fn collect_sockets(system: &System) {
     // A kernel that died meanwhile, or has no memory to look: they are found another time.
-    let _ = system.extension::<UnixNames>().collect().await;
+    let _ = system.extension::<NetNamespace>().collect().await;
 }
 
 /// What a survivor does at once when `dead` is no more: nobody calls it or waits for it any longer. False if it was done
@@ -128,7 +128,7 @@ pub fn detach(system: &Arc<System>, remote: &Remote, dead: KernelId) -> bool {
     system.endpoint.declare_dead(dead);
     system.remove_kernel(dead);
     remote.kernel_died(dead);
-    system.extension::<UnixNames>().kernel_died(dead);
+    system.extension::<NetNamespace>().kernel_died(dead);
     true
 }
 

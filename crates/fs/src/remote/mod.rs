@@ -76,7 +76,7 @@ use crate::{
     event::SignalSources,
     file::{sigio, Signaller},
     lease::Recall,
-    socket::UnixNames,
+    socket::NetNamespace,
     Caller, File, FileRef, Mappers, ObjectId, Paths,
 };
 use abi::{FileOwner, OwnerChange};
@@ -131,7 +131,7 @@ pub struct Remote {
     /// Answers about paths that the owner of the root has leased to this kernel.
     names: Names,
     /// The sockets of this kernel.
-    sockets: Lock<Weak<UnixNames>>,
+    sockets: Lock<Weak<NetNamespace>>,
     /// On the kernel that owns the root: how paths are run there.
     paths: Option<Arc<dyn Paths>>,
     this: Weak<Remote>,

@@ -1,4 +1,4 @@
-//! Sockets that meet across kernels: what [`crate::socket::UnixNames`] asks of other kernels, and answers.
+//! Sockets that meet across kernels: what [`crate::socket::NetNamespace`] asks of other kernels, and answers.
 //!
 //! One kernel (that of the root file system) keeps which kernel has a name; the socket itself is known by a
 //! number on its own kernel. A name keeps nothing alive, so nothing here holds a reference to a socket: what
@@ -23,7 +23,7 @@
 use super::{leased, loan, loan::Loan, Remote};
 use crate::{
     control::{SocketMessage, UnixPlace},
-    socket::{Connecting, FarSocket, Lent, OtherKernels, SocketLoan, UnixNames},
+    socket::{Connecting, FarSocket, Lent, NetNamespace, OtherKernels, SocketLoan},
     Caller, File, FileRef,
 };
 use alloc::{
@@ -34,7 +34,7 @@ use alloc::{
 use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId, KernelSet, Serials, Shield, Spawner};
 use messages::fs::*;
 
-fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
+fn register(remote: &Arc<Remote>, names: &Arc<NetNamespace>) {
     let serve = remote.endpoint.serve(names);
     serve.on(|names, from, UnixClaim { place, serial }| async move {
         names.claim(place, FarSocket { kernel: from, serial }).await
@@ -100,7 +100,7 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
     });
 }
 
-fn deliver(remote: &Remote, names: &UnixNames, message: UnixDeliver) -> Result<u64> {
+fn deliver(remote: &Remote, names: &NetNamespace, message: UnixDeliver) -> Result<u64> {
     let UnixDeliver { serial, kind, message, frames, sent } = message;
     // First of all, for the references in it hold counts.
     let mut message = remote.receive_message(message)?;
@@ -113,7 +113,7 @@ fn deliver(remote: &Remote, names: &UnixNames, message: UnixDeliver) -> Result<u
 
 impl Remote {
     /// What a connection's end has sent to one of this kernel; a reset goes back if that is closed.
-    fn receive_sent(&self, names: &UnixNames, from: KernelId, message: SocketSend) {
+    fn receive_sent(&self, names: &NetNamespace, from: KernelId, message: SocketSend) {
         let SocketSend { to, from: sender, credit, message, frames, sent } = message;
         let end = names.by_serial(to);
         let arrived = self.receive_message(message).and_then(|mut message| {
@@ -134,7 +134,7 @@ impl Remote {
     }
 
     /// Sockets of this kernel, whose names are `names`, and those of others find each other from now on; `keeper` has the names of all.
-    pub fn join_sockets(self: &Arc<Self>, names: &Arc<UnixNames>, keeper: KernelId) {
+    pub fn join_sockets(self: &Arc<Self>, names: &Arc<NetNamespace>, keeper: KernelId) {
         *self.sockets.lock() = Arc::downgrade(names);
         names.join(self.clone(), keeper);
         register(self, names);

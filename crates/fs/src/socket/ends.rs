@@ -16,7 +16,7 @@ use super::{
     inbox::Incoming,
     link::{cost, Link},
     transfer::limit_between,
-    FarSocket, Role, Socket, SocketKind, State, UnixNames,
+    FarSocket, NetNamespace, Role, Socket, SocketKind, State,
 };
 use crate::{
     control::{InternetEnds, SocketMessage, UnixCredentials},
@@ -423,7 +423,7 @@ fn charge_descriptors(payer: &Arc<Account>, message: &SocketMessage) -> Result<C
         .map_err(|OverLimit| Errno::ETOOMANYREFS)
 }
 
-impl UnixNames {
+impl NetNamespace {
     /// The ends of connections whose other end was there are reset.
     pub(super) fn links_died(&self, kernel: KernelId) {
         for socket in self.sockets() {

@@ -22,7 +22,7 @@ use super::{
     inet::Protocol,
     link::{Link, MOST},
     options::Settings,
-    FarSocket, Role, Socket, SocketKind, State, UnixNames,
+    FarSocket, NetNamespace, Role, Socket, SocketKind, State,
 };
 use crate::{
     control::{ControlAnswer, MovedEnd, SocketMessage, UnixCredentials},
@@ -198,7 +198,7 @@ impl Socket {
     }
 
     /// An end for whatever will be accepted from a listener on another kernel, and its number here.
-    pub(crate) fn accepting(names: &Arc<UnixNames>, caller: &Caller, of: SocketType) -> Result<(Arc<Self>, u64)> {
+    pub(crate) fn accepting(names: &Arc<NetNamespace>, caller: &Caller, of: SocketType) -> Result<(Arc<Self>, u64)> {
         let (kind, flags) = (SocketKind::new(u32::from(of.kind))?, OpenFlags::empty());
         let socket = match of.family {
             AF_UNIX => Self::new(names, caller, kind, flags),
@@ -318,7 +318,7 @@ impl Socket {
     }
 }
 
-impl UnixNames {
+impl NetNamespace {
     /// A listener's kernel says that the other end of a connection is accepted elsewhere.
     pub(crate) fn end_moves(&self, number: u64, to: FarSocket, from: KernelId) -> Result<u64> {
         let end = self.by_serial(number)?;

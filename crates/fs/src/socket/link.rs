@@ -20,7 +20,7 @@
 //! A credit is sent by itself only when a quarter of the window was read or somebody waits; else it travels with what is sent back. Both
 //! numbers in it only grow, so that it does not matter in which order credits arrive.
 
-use super::{inbox, FarSocket, Socket, UnixNames};
+use super::{inbox, FarSocket, NetNamespace, Socket};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -61,7 +61,7 @@ struct Kept {
 
 /// The number by which the other kernel knows this end.
 struct Number {
-    names: Arc<UnixNames>,
+    names: Arc<NetNamespace>,
     number: u64,
 }
 
@@ -122,7 +122,7 @@ impl Drop for Link {
 
 impl Link {
     /// For `socket`, at the expense of who connects. ENOBUFS.
-    pub fn new(names: &Arc<UnixNames>, socket: &Weak<Socket>, payer: Option<Arc<Account>>) -> Result<Box<Self>> {
+    pub fn new(names: &Arc<NetNamespace>, socket: &Weak<Socket>, payer: Option<Arc<Account>>) -> Result<Box<Self>> {
         let mut window = payer.as_ref().map_or(Charge::FREE, |payer| payer.nothing(Resource::Memory));
         window.grow(LEAST).map_err(|_| Errno::ENOBUFS)?;
         Ok(Box::new(Link {

@@ -1,6 +1,6 @@
 //! The sockets of this kernel, and of all, as /proc/net and sock_diag list them ([`SocketList`]).
 
-use super::{inet::address, options, Role, Socket, SocketKind, UnixNames};
+use super::{inet::address, options, NetNamespace, Role, Socket, SocketKind};
 use crate::{
     control::UnixPlace,
     network::list::{state, InternetSocket, Page, Protocol, SocketInfo, SocketList, UnixSocket},
@@ -20,7 +20,7 @@ const FIN_WAIT2: u8 = 5;
 const CLOSE_WAIT: u8 = 8;
 
 /// The lists of a machine.
-pub struct AllSockets(pub Arc<UnixNames>);
+pub struct AllSockets(pub Arc<NetNamespace>);
 
 impl Socket {
     fn listed(&self, protocol: Option<(u8, bool)>) -> Option<ListedSocket> {
@@ -86,7 +86,7 @@ impl Socket {
     }
 }
 
-impl UnixNames {
+impl NetNamespace {
     /// A part of this kernel's sockets, from places above `from` on, and where the next one begins.
     pub(crate) fn listed(&self, protocol: Option<(u8, bool)>, from: u64) -> (Vec<ListedSocket>, Option<u64>) {
         let (mut part, mut above) = (Vec::new(), from);

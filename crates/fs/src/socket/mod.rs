@@ -4,7 +4,7 @@
 //! holds the locks of two sockets at once, but for a listener's and one that waits in it. Each waits in its own queue: a reader that makes room wakes
 //! its peer.
 //!
-//! Bound sockets are found in [`UnixNames`], by inode for a path (the system call makes the node and
+//! Bound sockets are found in [`NetNamespace`], by inode for a path (the system call makes the node and
 //! looks it up) or by abstract name, on every kernel.
 //!
 //! Sockets in messages (flight.rs) may hold each other in a circle, also over kernels: circles/ finds and ends them.
@@ -36,7 +36,7 @@ pub use ends::Connecting;
 pub use inet::Protocol;
 pub use link::Lent;
 pub use list::AllSockets;
-pub use names::UnixNames;
+pub use names::NetNamespace;
 pub use others::{FarSocket, OtherKernels, SocketLoan};
 pub(crate) use transfer::MSG_OOB;
 pub use transfer::{MSG_GOES_ON, MSG_PROBES};
@@ -194,7 +194,7 @@ pub struct Socket {
     /// Its place in the list of this kernel's sockets: the inode's number, unless that has come from another kernel.
     listed_as: u64,
     gained: Gained,
-    names: Arc<UnixNames>,
+    names: Arc<NetNamespace>,
     this: Weak<Socket>,
 }
 
@@ -221,12 +221,12 @@ impl Socket {
     }
 
     /// socket(2).
-    pub fn new(names: &Arc<UnixNames>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> Arc<Self> {
+    pub fn new(names: &Arc<NetNamespace>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> Arc<Self> {
         Self::of_family(names, caller, kind, flags, None)
     }
 
     fn of_family(
-        names: &Arc<UnixNames>,
+        names: &Arc<NetNamespace>,
         caller: &Caller,
         kind: SocketKind,
         flags: OpenFlags,
@@ -251,7 +251,12 @@ impl Socket {
     }
 
     /// socketpair(2).
-    pub fn pair(names: &Arc<UnixNames>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> (Arc<Self>, Arc<Self>) {
+    pub fn pair(
+        names: &Arc<NetNamespace>,
+        caller: &Caller,
+        kind: SocketKind,
+        flags: OpenFlags,
+    ) -> (Arc<Self>, Arc<Self>) {
         let (a, b) = (Self::new(names, caller, kind, flags), Self::new(names, caller, kind, flags));
         for (one, other) in [(&a, &b), (&b, &a)] {
             let mut state = one.state.lock();

@@ -60,8 +60,10 @@ impl Default for PingGroups {
     }
 }
 
+/// What Linux has in `struct net`, as far as it is this kernel's: names and ports that sockets are bound to, all sockets, and settings. There is one
+/// for the machine, of which each kernel has a part.
 #[derive(Default)]
-pub struct UnixNames {
+pub struct NetNamespace {
     bound: Lock<Bound>,
     machine: Lock<Option<Machine>>,
     /// At the keeper: whose a place is.
@@ -109,7 +111,7 @@ impl Bound {
 
 /// A name taken here, given up again unless the whole machine agrees.
 struct Taking<'a> {
-    names: &'a UnixNames,
+    names: &'a NetNamespace,
     place: Option<UnixPlace>,
     serial: u64,
 }
@@ -122,7 +124,7 @@ impl Drop for Taking<'_> {
     }
 }
 
-impl UnixNames {
+impl NetNamespace {
     /// One of several kernels: `keeper` has the names of all.
     pub(crate) fn join(&self, others: Arc<dyn OtherKernels>, keeper: KernelId) {
         self.bound.lock().last = others.first_serial();

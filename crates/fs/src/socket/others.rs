@@ -27,7 +27,7 @@ pub struct SocketLoan {
     pub settled: bool,
 }
 
-/// Other kernels answer as [`super::UnixNames`] and [`super::circles`] do here. `keeper` is the kernel that keeps the names.
+/// Other kernels answer as [`super::NetNamespace`] and [`super::circles`] do here. `keeper` is the kernel that keeps the names.
 pub trait OtherKernels: Send + Sync {
     /// This kernel.
     fn me(&self) -> KernelId;

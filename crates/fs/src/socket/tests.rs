@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::task::Context;
 use machine::BoxFuture;
 
-fn names() -> Arc<UnixNames> {
+fn names() -> Arc<NetNamespace> {
     Arc::default()
 }
 

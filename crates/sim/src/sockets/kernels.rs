@@ -7,7 +7,7 @@ use ::machine::{
 };
 use abi::CapabilitySet;
 use fabric::Endpoint;
-use fs::{remote::Remote, socket::UnixNames, Caller, Credentials, File};
+use fs::{remote::Remote, socket::NetNamespace, Caller, Credentials, File};
 use std::{
     future::Future,
     pin::pin,
@@ -23,7 +23,7 @@ const LITTLE: usize = 8 * 100_000;
 pub struct Kernel {
     pub id: KernelId,
     pub remote: Arc<Remote>,
-    pub names: Arc<UnixNames>,
+    pub names: Arc<NetNamespace>,
     endpoint: Arc<Endpoint>,
     accounts: Arc<Accounts>,
 }
@@ -57,7 +57,7 @@ impl Kernels {
         let tight = Rng::new(shape.seed ^ 0x50c).one_in(4);
         let kernel = |node: &crate::machine::Node| {
             let remote = Remote::new(node.endpoint.clone(), node.memory.clone(), node.spawner.clone(), None);
-            let names: Arc<UnixNames> = Arc::default();
+            let names: Arc<NetNamespace> = Arc::default();
             remote.join_sockets(&names, KernelId(0));
             let accounts = Accounts::new(if tight { LITTLE } else { 1 << 40 });
             names.set_accounts(&accounts);

@@ -3,7 +3,7 @@
 use super::{sockets::joined, *};
 use crate::{
     control::{SocketAddress, SocketControl, SocketMessage, UnixPlace},
-    socket::{Socket, SocketKind, UnixNames},
+    socket::{NetNamespace, Socket, SocketKind},
 };
 use alloc::collections::BTreeSet;
 use machine::{
@@ -13,7 +13,7 @@ use machine::{
 
 const MSG_DONTWAIT: u32 = 0x40;
 
-fn pair(names: &[Arc<UnixNames>], kernel: usize) -> (Arc<dyn File>, Arc<dyn File>) {
+fn pair(names: &[Arc<NetNamespace>], kernel: usize) -> (Arc<dyn File>, Arc<dyn File>) {
     let (a, b) = Socket::pair(&names[kernel], &caller(1), SocketKind::Stream, OpenFlags::empty());
     (a, b)
 }
@@ -75,7 +75,7 @@ fn an_ordinary_kernel_asks_no_other_one() {
 /// A program that anybody may have written: what it holds, and what it has sent.
 struct World {
     machine: Machine,
-    names: Vec<Arc<UnixNames>>,
+    names: Vec<Arc<NetNamespace>>,
     accounts: Vec<Arc<Accounts>>,
     dice: Dice,
     /// By number.

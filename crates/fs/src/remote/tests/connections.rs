@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     control::{SocketControl, SocketMessage},
-    socket::{Protocol, SocketKind, UnixNames},
+    socket::{NetNamespace, Protocol, SocketKind},
 };
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use machine::{
@@ -28,7 +28,7 @@ pub(super) enum Family {
 pub(super) const FAMILIES: [Family; 3] = [Family::Stream, Family::Packets, Family::Tcp];
 
 impl Family {
-    fn socket(self, names: &[Arc<UnixNames>], kernel: usize) -> Arc<dyn File> {
+    fn socket(self, names: &[Arc<NetNamespace>], kernel: usize) -> Arc<dyn File> {
         match self {
             Family::Stream => sockets::new(names, kernel, SocketKind::Stream),
             Family::Packets => sockets::new(names, kernel, SocketKind::SeqPacket),
@@ -36,7 +36,7 @@ impl Family {
         }
     }
 
-    fn listen(self, machine: &Machine, names: &[Arc<UnixNames>], kernel: usize, backlog: i32) -> Arc<dyn File> {
+    fn listen(self, machine: &Machine, names: &[Arc<NetNamespace>], kernel: usize, backlog: i32) -> Arc<dyn File> {
         let server = self.socket(names, kernel);
         match self {
             Family::Tcp => {
@@ -59,14 +59,19 @@ impl Family {
         machine.run(client.control(&caller(1), self.connecting())).map(drop)
     }
 
-    pub(super) fn connect_another(self, machine: &Machine, names: &[Arc<UnixNames>], kernel: usize) -> Arc<dyn File> {
+    pub(super) fn connect_another(
+        self,
+        machine: &Machine,
+        names: &[Arc<NetNamespace>],
+        kernel: usize,
+    ) -> Arc<dyn File> {
         let client = self.socket(names, kernel);
         self.connect(machine, &client).unwrap();
         client
     }
 
     /// A server on kernel 0, the end that it has accepted, and a client on kernel 1.
-    pub(super) fn connected(self, machine: &Machine, names: &[Arc<UnixNames>]) -> [Arc<dyn File>; 3] {
+    pub(super) fn connected(self, machine: &Machine, names: &[Arc<NetNamespace>]) -> [Arc<dyn File>; 3] {
         let (server, client) = (self.listen(machine, names, 0, 0), self.socket(names, 1));
         self.connect(machine, &client).unwrap();
         let accepted = accept(machine, &server);

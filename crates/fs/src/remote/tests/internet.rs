@@ -4,10 +4,10 @@ use super::{sockets::joined, *};
 use crate::{
     control::{SocketAddress, SocketControl, SocketMessage},
     network::list::{self, SocketList},
-    socket::{AllSockets, Protocol, Socket, UnixNames},
+    socket::{AllSockets, NetNamespace, Protocol, Socket},
 };
 
-pub(super) fn new(names: &[Arc<UnixNames>], kernel: usize, protocol: Protocol) -> Arc<dyn File> {
+pub(super) fn new(names: &[Arc<NetNamespace>], kernel: usize, protocol: Protocol) -> Arc<dyn File> {
     Socket::internet(&names[kernel], &caller(1), protocol, false, OpenFlags::empty())
 }
 

@@ -8,12 +8,12 @@ use super::{
 use crate::{
     control::{EpollControl, EpollInterest, SocketControl, SocketMessage},
     epoll::{Epoll, EDGE, ONESHOT},
-    socket::{Socket, SocketKind, UnixNames},
+    socket::{NetNamespace, Socket, SocketKind},
     Fetched, Held,
 };
 use machine::account::Accounts;
 
-fn machine(count: usize) -> (Machine, Vec<Arc<UnixNames>>) {
+fn machine(count: usize) -> (Machine, Vec<Arc<NetNamespace>>) {
     let (machine, names) = joined(count);
     for names in &names {
         names.set_accounts(&Accounts::new(64 << 20));

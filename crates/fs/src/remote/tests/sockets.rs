@@ -4,14 +4,14 @@ use super::{circles::Dice, *};
 use crate::{
     control::{SocketAddress, SocketControl, SocketMessage, UnixPlace},
     file::{Access, Source},
-    socket::{Socket, SocketKind, UnixNames},
+    socket::{NetNamespace, Socket, SocketKind},
 };
 
 /// Kernels whose sockets find each other; kernel 0 keeps the names.
-pub(super) fn joined(count: usize) -> (Machine, Vec<Arc<UnixNames>>) {
+pub(super) fn joined(count: usize) -> (Machine, Vec<Arc<NetNamespace>>) {
     let machine = Machine::new(count);
     let join = |remote: &Arc<Remote>| {
-        let names: Arc<UnixNames> = Arc::default();
+        let names: Arc<NetNamespace> = Arc::default();
         remote.join_sockets(&names, KernelId(0));
         names
     };
@@ -38,7 +38,7 @@ impl Machine {
     }
 }
 
-pub(super) fn new(names: &[Arc<UnixNames>], kernel: usize, kind: SocketKind) -> Arc<dyn File> {
+pub(super) fn new(names: &[Arc<NetNamespace>], kernel: usize, kind: SocketKind) -> Arc<dyn File> {
     Socket::new(&names[kernel], &caller(1), kind, OpenFlags::empty())
 }
 
@@ -81,7 +81,7 @@ fn a_connection_has_an_end_on_each_kernel_and_is_used_from_a_third() {
 }
 
 /// A server on kernel 0, its accepted end, and a client on kernel 1.
-pub(super) fn connected(machine: &Machine, names: &[Arc<UnixNames>], kind: SocketKind) -> [Arc<dyn File>; 3] {
+pub(super) fn connected(machine: &Machine, names: &[Arc<NetNamespace>], kind: SocketKind) -> [Arc<dyn File>; 3] {
     let (server, client) = (new(names, 0, kind), new(names, 1, kind));
     machine.bind(&server, b"s").unwrap();
     machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();

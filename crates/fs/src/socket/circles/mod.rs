@@ -57,7 +57,7 @@ mod survey;
 
 pub(crate) use survey::Survey;
 
-use super::UnixNames;
+use super::NetNamespace;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     future::Future,
@@ -118,7 +118,7 @@ impl Occasions {
 }
 
 /// A socket has ended: others may have been held by its inbox alone.
-pub(super) fn socket_ended(names: &Arc<UnixNames>) {
+pub(super) fn socket_ended(names: &Arc<NetNamespace>) {
     let Some(holders) = names.flight.holders() else { return };
     let look = {
         let mut here = names.circles.here.lock();
@@ -132,7 +132,7 @@ pub(super) fn socket_ended(names: &Arc<UnixNames>) {
 }
 
 /// Descriptors were sent.
-pub(super) fn sent(names: &Arc<UnixNames>) {
+pub(super) fn sent(names: &Arc<NetNamespace>) {
     let holders = names.flight.holders().unwrap_or_default();
     let look = {
         let mut here = names.circles.here.lock();
@@ -145,7 +145,7 @@ pub(super) fn sent(names: &Arc<UnixNames>) {
 }
 
 /// A kernel that has no others, as in tests, need not be asked to pause.
-fn look_here(names: &Arc<UnixNames>) {
+fn look_here(names: &Arc<NetNamespace>) {
     let looking = names.clone();
     let look = async move {
         loop {
@@ -166,7 +166,7 @@ fn look_here(names: &Arc<UnixNames>) {
     }
 }
 
-impl UnixNames {
+impl NetNamespace {
     /// There may be a circle over several kernels.
     fn suspect(self: &Arc<Self>) {
         let Ok((others, keeper)) = self.keeper() else { return };

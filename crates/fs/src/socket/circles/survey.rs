@@ -1,7 +1,7 @@
 //! What one kernel knows of its sockets that hold each other.
 
 use super::{
-    super::{OtherKernels, Socket, UnixNames},
+    super::{NetNamespace, OtherKernels, Socket},
     graph::{Graph, Mark, Pace},
 };
 use crate::File;
@@ -77,7 +77,7 @@ impl Building {
     }
 
     /// Everything that holds others.
-    async fn begin(&mut self, names: &UnixNames, pace: &mut Pace<'_>) -> Result<()> {
+    async fn begin(&mut self, names: &NetNamespace, pace: &mut Pace<'_>) -> Result<()> {
         let mut above = 0;
         loop {
             let some = names.flight.some_holders(above, CHUNK);
@@ -122,7 +122,7 @@ impl Building {
 
 impl Survey {
     /// ENOMEM.
-    pub async fn new(names: &UnixNames, others: Option<&dyn OtherKernels>, pace: &mut Pace<'_>) -> Result<Self> {
+    pub async fn new(names: &NetNamespace, others: Option<&dyn OtherKernels>, pace: &mut Pace<'_>) -> Result<Self> {
         let survey = Survey { graph: Graph::default(), seen: Vec::new() };
         let mut building = Building { survey, nodes: HashMap::default() };
         building.begin(names, pace).await?;

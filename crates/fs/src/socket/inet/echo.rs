@@ -61,7 +61,7 @@ fn answer(protocol: Protocol, mut packet: alloc::vec::Vec<u8>, identifier: u16, 
 
 impl Socket {
     /// socket(2): EACCES unless net.ipv4.ping_group_range has one of the caller's groups (ping_init_sock).
-    pub async fn may_echo(names: &super::UnixNames, caller: &Caller) -> Result<()> {
+    pub async fn may_echo(names: &super::NetNamespace, caller: &Caller) -> Result<()> {
         let (first, last) = names.ping_groups_of_all().await?;
         let who = &caller.credentials;
         match who.groups.iter().chain([&who.fsgid]).any(|group| (first..=last).contains(group)) {

@@ -12,7 +12,7 @@ pub(super) use stream::first;
 
 use super::{
     transfer::{MSG_DONTWAIT, MSG_OOB, MSG_PROBES},
-    Role, Socket, SocketKind, UnixNames,
+    NetNamespace, Role, Socket, SocketKind,
 };
 use crate::{
     control::{ControlAnswer, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketControl},
@@ -197,7 +197,7 @@ impl Internet {
 impl Socket {
     /// socket(2) of AF_INET or AF_INET6 (`six`).
     pub fn internet(
-        names: &Arc<UnixNames>,
+        names: &Arc<NetNamespace>,
         caller: &Caller,
         protocol: Protocol,
         six: bool,

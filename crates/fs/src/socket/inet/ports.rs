@@ -12,7 +12,7 @@
 use super::address::{is_v4, ANY_4, ANY_6};
 use crate::{
     control::{InternetAddress, PortClaim},
-    socket::{names::Found, FarSocket, UnixNames},
+    socket::{names::Found, FarSocket, NetNamespace},
 };
 use alloc::{
     boxed::Box,
@@ -216,7 +216,7 @@ pub(crate) struct Ports {
 
 /// A port that sockets of this kernel have. Given up when the last one drops it.
 pub(crate) struct Port {
-    names: Weak<UnixNames>,
+    names: Weak<NetNamespace>,
     serial: u64,
     claim: Lock<PortClaim>,
     /// End of TIME_WAIT.
@@ -330,7 +330,7 @@ fn range_of(kernel: u32, kernels: u32) -> (u16, u16) {
     (GIVEN.0 + at(kernel), at(kernel + 1) - at(kernel))
 }
 
-impl UnixNames {
+impl NetNamespace {
     /// Who keeps `port`; None: this kernel.
     fn keeper_of(&self, port: u16) -> Option<KernelId> {
         let (others, keeper) = self.keeper().ok()?;

@@ -6,11 +6,11 @@ use address::mapped;
 use alloc::{boxed::Box, vec};
 use core::net::Ipv4Addr;
 
-fn names() -> Arc<UnixNames> {
+fn names() -> Arc<NetNamespace> {
     Arc::default()
 }
 
-fn socket(names: &Arc<UnixNames>, protocol: Protocol) -> Arc<Socket> {
+fn socket(names: &Arc<NetNamespace>, protocol: Protocol) -> Arc<Socket> {
     Socket::internet(names, &caller(7), protocol, false, OpenFlags::NONBLOCK)
 }
 
@@ -55,7 +55,7 @@ fn read(file: &dyn File) -> Result<Vec<u8>> {
     block_on(file.read(&mut buf)).map(|count| buf[..count].to_vec())
 }
 
-pub fn pair(names: &Arc<UnixNames>) -> (Arc<Socket>, Arc<dyn File>, Arc<Socket>) {
+pub fn pair(names: &Arc<NetNamespace>) -> (Arc<Socket>, Arc<dyn File>, Arc<Socket>) {
     let (server, client) = (socket(names, Protocol::Tcp), socket(names, Protocol::Tcp));
     bind(&server, 0).unwrap();
     control(&server, SocketControl::Listen { backlog: 5 }).unwrap();

@@ -15,7 +15,7 @@ use fs::{
         list::SocketLists,
         netlink::{NetlinkPorts, NetlinkSocket, NetlinkType},
     },
-    socket::{Protocol, Socket, SocketKind, UnixNames},
+    socket::{NetNamespace, Protocol, Socket, SocketKind},
     File, OpenFlags,
 };
 use machine::{errno::Result, Errno};
@@ -153,7 +153,7 @@ fn open_flags(flags: u32) -> OpenFlags {
 
 pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
     let (kind, flags) = kind_of(call.int(0), call.arg(1) as u32, call.int(2))?;
-    let names = call.system().extension::<UnixNames>();
+    let names = call.system().extension::<NetNamespace>();
     let socket: Arc<dyn File> = match kind {
         Wanted::Unix(kind) => Socket::new(&names, &call.caller(), kind, flags),
         Wanted::Internet { six, protocol } => {
@@ -172,7 +172,7 @@ pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
 async fn may_have(call: &Call<'_>, protocol: Protocol) -> Result<()> {
     match protocol {
         Protocol::Icmp | Protocol::Icmp6 => {
-            Socket::may_echo(&call.system().extension::<UnixNames>(), &call.caller()).await
+            Socket::may_echo(&call.system().extension::<NetNamespace>(), &call.caller()).await
         }
         Protocol::Tcp | Protocol::Udp => Ok(()),
     }
@@ -193,7 +193,7 @@ pub(crate) async fn socketpair(call: &mut Call<'_>) -> Result<u64> {
         }
         Wanted::Netlink(_) => return Err(Errno::EOPNOTSUPP),
     };
-    let names = call.system().extension::<UnixNames>();
+    let names = call.system().extension::<NetNamespace>();
     let (a, b) = Socket::pair(&names, &call.caller(), kind, flags);
     super::pipe::install_two(call, [a, b], flags.contains(OpenFlags::CLOEXEC), call.pointer(3)).await
 }

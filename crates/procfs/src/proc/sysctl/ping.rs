@@ -3,16 +3,16 @@
 use super::Proc;
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
 use fs::{
-    socket::UnixNames,
+    socket::NetNamespace,
     synthetic::{hash_ino, Content, Node, Style},
     Caller,
 };
 use machine::{errno::Result, BoxFuture, Errno};
 
-struct PingGroups(Arc<UnixNames>);
+struct PingGroups(Arc<NetNamespace>);
 
 pub(super) fn groups(proc: &Arc<Proc>) -> Node {
-    let content = PingGroups(proc.system.extension::<UnixNames>());
+    let content = PingGroups(proc.system.extension::<NetNamespace>());
     Node::file(hash_ino(b"/proc/sys/net/ipv4/ping_group_range"), content).mode(0o644).style(Style::Setting)
 }
 
