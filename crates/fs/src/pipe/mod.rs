@@ -72,6 +72,8 @@ struct State {
     /// Writes and reads of bytes so far, for those whom O_ASYNC tells of each.
     written: u64,
     read: u64,
+    /// What they were when they last heard of a write that found no room.
+    refused_at: (u64, u64),
     /// Opens so far, for those who wait for a partner that may be gone again when they look.
     reader_opens: u64,
     writer_opens: u64,
@@ -125,6 +127,7 @@ impl Pipe {
                 writers: 0,
                 written: 0,
                 read: 0,
+                refused_at: (0, 0),
                 reader_opens: 0,
                 writer_opens: 0,
             }),
@@ -196,7 +199,16 @@ impl Pipe {
     }
 
     /// A reader that O_ASYNC tells of writes hears also of those that found no room, as on Linux (pipe_write).
-    fn refuse_write(&self) {
+    /// A stand-in that waits tries more than once, and is told of once.
+    fn refuse_write(&self, patience: Patience) {
+        let known = {
+            let mut state = self.state.lock();
+            let now = (state.written, state.read);
+            core::mem::replace(&mut state.refused_at, now) == now
+        };
+        if known && patience == Patience::Tries {
+            return;
+        }
         self.readable.refuse();
         self.either.refuse();
     }
@@ -409,7 +421,7 @@ impl File for PipeEnd {
         attempt(&self.pipe.writable, patience, move || {
             let tried = self.pipe.try_write(&mut from);
             if tried == Err(Errno::EAGAIN) && !core::mem::replace(&mut told, true) {
-                self.pipe.refuse_write();
+                self.pipe.refuse_write(patience);
             }
             tried
         })

@@ -99,7 +99,7 @@ fn data(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index % 251) as u8).collect()
 }
 
-fn now(machine: &Machine, file: &Arc<dyn File>) {
+pub(super) fn now(machine: &Machine, file: &Arc<dyn File>) {
     machine.run(file.set_flags(OpenFlags::NONBLOCK)).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! Connections and epolls that follow the only program that has them.
 
 use super::{
-    connections::{Family, FAMILIES},
+    connections::{now, Family, FAMILIES},
     sockets::joined,
     *,
 };
@@ -363,4 +363,140 @@ fn who_has_come_together_sends_no_messages() {
         drop((server, end, client));
     }
     nothing_is_left(&machine);
+}
+
+/// A program with one end: it sends and receives numbered bytes, and goes from kernel to kernel meanwhile.
+struct Program {
+    kernel: usize,
+    end: Arc<dyn File>,
+    stream: Stream,
+    going: Option<(usize, BoxFuture<'static, (Arc<dyn File>, bool)>)>,
+}
+
+impl Program {
+    fn new(kernel: usize, end: Arc<dyn File>) -> Self {
+        Program { kernel, end, stream: Stream::default(), going: None }
+    }
+
+    /// What it has sent by now and the other has received is in `stream` of both.
+    fn step(&mut self, other: &mut Stream, choice: u64, amount: usize) {
+        match choice {
+            0 => {
+                let bytes: Vec<u8> = (0..amount).map(|index| ((self.stream.sent + index) % 251) as u8).collect();
+                if let Some(Ok(count)) = once(self.end.write(&bytes).as_mut()) {
+                    self.stream.sent += count;
+                }
+            }
+            _ => {
+                let mut bytes = vec![0; amount];
+                if let Some(Ok(count)) = once(self.end.read(&mut bytes).as_mut()) {
+                    let from = other.received;
+                    let right = |(index, byte): (usize, &u8)| usize::from(*byte) == (from + index) % 251;
+                    assert!(bytes[..count].iter().enumerate().all(right));
+                    other.received += count;
+                }
+            }
+        }
+    }
+
+    fn go(&mut self, machine: &Machine, to: usize) {
+        let (here, there) = (machine.kernels[self.kernel].clone(), machine.kernels[to].clone());
+        let nobody: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+        let end = core::mem::replace(&mut self.end, nobody);
+        self.going = Some((
+            to,
+            Box::pin(async move {
+                let given = here.hand_over(there.me(), &end).await.unwrap().send();
+                let stand_in = there.accept(given).unwrap();
+                crate::file::close(end).await;
+                let held = [Held { file: stand_in.clone(), descriptors: 1 }];
+                match there.fetch(&held, &caller(1)).await.pop() {
+                    Some(Fetched { to, .. }) => (to, true),
+                    None => (stand_in, false),
+                }
+            }),
+        ));
+    }
+
+    /// Whether it has come with its end.
+    fn poll(&mut self) -> bool {
+        let Some((to, going)) = &mut self.going else { return false };
+        let Some((end, moved)) = once(going.as_mut()) else { return false };
+        (self.kernel, self.end, self.going) = (*to, end, None);
+        moved
+    }
+}
+
+/// Nothing is lost, and nobody waits for ever, whatever moves when.
+#[test]
+fn two_programs_that_talk_and_move_at_random() {
+    let mut moves = 0;
+    for seed in 0..300 {
+        let (machine, names) = machine(4);
+        let (server, ends) = match FAMILIES.get(seed as usize % 4) {
+            Some(family) => {
+                let [server, end, client] = family.connected(&machine, &names);
+                (Some(server), [Program::new(0, end), Program::new(1, client)])
+            }
+            None => {
+                let (one, other) = Socket::pair(&names[0], &caller(1), SocketKind::Stream, OpenFlags::empty());
+                (None, [Program::new(0, one), Program::new(0, other)])
+            }
+        };
+        let packets = seed % 4 == 1;
+        let [mut one, mut other] = ends;
+        for program in [&one, &other] {
+            now(&machine, &program.end);
+        }
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+        let mut draw = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        for _ in 0..3000 {
+            let (program, stream) = match draw(2) {
+                0 => (&mut one, &mut other.stream),
+                _ => (&mut other, &mut one.stream),
+            };
+            moves += usize::from(program.poll());
+            match draw(10) {
+                0 if program.going.is_none() => {
+                    let to = draw(4) as usize;
+                    if to != program.kernel {
+                        program.go(&machine, to);
+                    }
+                }
+                1..4 if program.going.is_none() => {
+                    let amount = [1, 100, 3000, 30_000][draw(4) as usize];
+                    program.step(stream, draw(2), if packets { 100 } else { amount });
+                }
+                _ => {
+                    let kernel = draw(4) as usize;
+                    machine.kernels[kernel].endpoint.drain(1 + draw(3) as usize);
+                    if draw(2) == 0 {
+                        machine.run_tasks();
+                    }
+                }
+            }
+        }
+        for _ in 0..200 {
+            machine.settle();
+            moves += usize::from(one.poll()) + usize::from(other.poll());
+            if one.going.is_none() {
+                one.step(&mut other.stream, 1, 30_000);
+            }
+            if other.going.is_none() {
+                other.step(&mut one.stream, 1, 30_000);
+            }
+        }
+        assert!(one.going.is_none() && other.going.is_none(), "seed {seed}: a move does not end");
+        for stream in [&one.stream, &other.stream] {
+            assert_eq!(stream.sent, stream.received, "seed {seed}");
+        }
+        drop((server, one, other));
+        nothing_is_left(&machine);
+    }
+    assert!(moves > 3000, "{moves}");
 }
