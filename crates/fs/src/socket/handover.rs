@@ -128,7 +128,12 @@ impl Socket {
         let me = self.names.others().ok()?.me();
         // Two ends that left at the same moment would each leave the other a link.
         let _leaves = self.names.leaves.lock();
-        let name = other.state.lock().name.clone();
+        let name = {
+            let there = other.state.lock();
+            // It may be just about to come here itself.
+            let is_mine = matches!(&there.role, Role::Connected(here) if here.ptr_eq(&self.this));
+            is_mine.then(|| there.name.clone())?
+        };
         let (taken, mut end) = {
             let mut state = self.state.lock();
             // Who pays for descriptors would not know when they are received.
