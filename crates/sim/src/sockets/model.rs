@@ -50,6 +50,8 @@ pub struct Side {
     pub user: KernelId,
     /// None: nobody has it yet, or any more.
     pub file: Option<Arc<dyn File>>,
+    /// Another program that has it, on another kernel.
+    pub twin: Option<(KernelId, Arc<dyn File>)>,
     /// What was sent and not received: up to which position, and how many bytes.
     unread: VecDeque<(u64, u64)>,
     /// Bytes of each packet.
@@ -92,9 +94,20 @@ impl Side {
             kernel,
             user,
             file,
+            twin: None,
             unread: VecDeque::new(),
             lengths: Vec::new(),
             files: BTreeMap::new(),
+        }
+    }
+}
+
+impl Side {
+    /// Its program closes it. The end goes with the last one that has it.
+    pub fn close(&mut self) {
+        match self.twin.take() {
+            Some((user, file)) => (self.user, self.file) = (user, Some(file)),
+            None => (self.facts.gone, self.file) = (true, None),
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use super::{
     backlog::{Backlog, Listener},
-    kernels::{caller, Kernels},
+    kernels::{at_once, caller, Kernels},
+    mail::{Mail, Mailbox},
     model::{Both, Connection, End, Family, Phase, Side},
     task::{self, Task},
+    verdict,
+    watch::Watcher,
 };
 use crate::{
     machine::Machine,
@@ -12,14 +15,18 @@ use crate::{
     scenario::{Log, Scenario, Step},
     shape::Shape,
 };
-use ::machine::KernelId;
+use ::machine::{account::Account, KernelId};
 use fs::{
     control::{SocketAddress, SocketControl, UnixPlace},
     event::EventFd,
+    pipe::pipe,
     socket::{Protocol, Socket, SocketKind},
     Control, Events, File, OpenFlags,
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 const MOST_ACTS: usize = 5;
 const MOST_CONNECTIONS: usize = 8;
@@ -38,11 +45,14 @@ pub enum What {
     Connect { connection: usize, waits: bool },
     Accept { listener: usize, waits: bool },
     Poll { ends: Vec<(End, Events)>, waits: bool },
+    Epoll { on: KernelId, waits: bool },
+    Mail { mail: Mail, waits: bool },
+    Fetch { at: usize, waits: bool },
 }
 
 /// What happens in a step.
 #[derive(Clone, Debug)]
-enum Act {
+pub enum Act {
     Task(What),
     /// A new connection through a listener, or a pair; the numbers choose kernels.
     Connect {
@@ -61,6 +71,22 @@ enum Act {
         at: [usize; 2],
         backlog: usize,
     },
+    /// An end gets into the epoll of its program's kernel.
+    Watch {
+        end: End,
+        edge: bool,
+        wanted: Events,
+    },
+    /// A mailbox of UDP or AF_UNIX.
+    Box {
+        udp: bool,
+        at: [usize; 2],
+    },
+    CloseBox(usize),
+    /// The end's program goes on on another kernel, as its child may.
+    Pass(End, KernelId),
+    /// A program on another kernel has the end, too.
+    Share(End, KernelId),
     Interrupt(usize),
     Die(KernelId),
 }
@@ -79,7 +105,10 @@ pub struct Program {
     pub(super) calls: Vec<Call>,
     /// Of this step: what was accepted although another connection had come before.
     pub(super) overtaken: Vec<(usize, usize)>,
-    /// Files that were sent have numbers.
+    pub(super) watchers: BTreeMap<KernelId, Watcher>,
+    pub(super) boxes: Vec<Mailbox>,
+    /// Datagrams have numbers, and so do files that were sent.
+    pub(super) letters: u64,
     files: u64,
     dead: BTreeSet<KernelId>,
     longest: usize,
@@ -93,6 +122,8 @@ pub struct Before {
     pub both: Vec<Both>,
     /// By listener.
     pub backlogs: Vec<Backlog>,
+    /// Datagrams by mailbox: for certain, and perhaps.
+    pub mail: Vec<[usize; 2]>,
 }
 
 impl Before {
@@ -115,6 +146,9 @@ impl Scenario for Program {
             connections: Vec::new(),
             calls: Vec::new(),
             overtaken: Vec::new(),
+            watchers: BTreeMap::new(),
+            boxes: Vec::new(),
+            letters: 0,
             files: 0,
             dead: BTreeSet::new(),
             longest,
@@ -132,7 +166,8 @@ impl Scenario for Program {
         let before = self.before();
         let mut dies = None;
         for number in 0..1 + rng.below(MOST_ACTS) {
-            let Some(act) = self.draw(rng) else { continue };
+            let act = if rng.one_in(6) { self.draw_mail(rng) } else { self.draw(rng) };
+            let Some(act) = act else { continue };
             if !step.acts.contains(number) {
                 continue;
             }
@@ -160,6 +195,8 @@ impl Scenario for Program {
         assert!(self.calls.is_empty(), "not interrupted: {:?}", self.calls[0].what);
         self.connections.clear();
         self.listeners.clear();
+        self.watchers.clear();
+        self.boxes.clear();
         self.kernels.machine.settle();
         self.kernels.check_empty();
     }
@@ -172,7 +209,7 @@ impl Scenario for Program {
 impl Program {
     pub(super) fn before(&self) -> Before {
         let backlogs = (0..self.listeners.len()).map(|listener| self.backlog(listener)).collect();
-        Before { both: self.connections.iter().map(Connection::both).collect(), backlogs }
+        Before { both: self.connections.iter().map(Connection::both).collect(), backlogs, mail: self.mail() }
     }
 
     pub(super) fn is_dead(&self, kernel: KernelId) -> bool {
@@ -201,7 +238,11 @@ impl Program {
         self.calls.iter().any(|call| match &call.what {
             What::Receive { end: of, .. } | What::Send { end: of, .. } | What::Shut { end: of, .. } => *of == end,
             What::Poll { ends, .. } => ends.iter().any(|(of, _)| *of == end),
-            What::Connect { .. } | What::Accept { .. } => false,
+            What::Connect { .. }
+            | What::Accept { .. }
+            | What::Epoll { .. }
+            | What::Mail { .. }
+            | What::Fetch { .. } => false,
         })
     }
 
@@ -243,7 +284,12 @@ impl Program {
                 let (peek, by_read) = (how == 0 && flag, how == 1);
                 Act::Task(What::Receive { end, limit: size.max(90), peek, by_read, waits })
             }
-            77..=84 => {
+            77 => {
+                let wanted = if how == 0 { Events::IN | Events::OUT } else { Events::IN };
+                Act::Watch { end: end?, edge: flag, wanted }
+            }
+            78..=80 => Act::Task(What::Epoll { on: self.epoll_of(end?)?, waits }),
+            81..=83 => {
                 let mut polled: Vec<(End, Events)> = Vec::new();
                 let user = self.user(end?);
                 for number in numbers {
@@ -254,6 +300,13 @@ impl Program {
                     }
                 }
                 (!polled.is_empty()).then_some(Act::Task(What::Poll { ends: polled, waits }))?
+            }
+            84 => {
+                let (end, alive) = (end?, self.alive());
+                let to = alive[numbers[0] % alive.len()];
+                let shared = self.connections[end.0].sides[end.1].twin.is_some();
+                let act = if flag { Act::Share } else { Act::Pass };
+                (to != self.user(end) && !shared && !self.is_in_use(end)).then(|| act(end, to))?
             }
             85..=87 => Act::Task(What::Shut { end: end?, how }),
             88..=92 => Act::Close(end.filter(|end| !self.is_in_use(*end))?),
@@ -275,16 +328,16 @@ impl Program {
         self.kernels.machine.alive()
     }
 
-    fn user(&self, end: End) -> KernelId {
+    pub(super) fn user(&self, end: End) -> KernelId {
         self.connections[end.0].sides[end.1].user
     }
 
-    fn file(&self, end: End) -> Arc<dyn File> {
+    pub(super) fn file(&self, end: End) -> Arc<dyn File> {
         self.connections[end.0].sides[end.1].file.clone().expect("somebody has it")
     }
 
     /// A kernel for a socket and one for its program, mostly the same.
-    fn places(&self, at: [usize; 2]) -> [KernelId; 2] {
+    pub(super) fn places(&self, at: [usize; 2]) -> [KernelId; 2] {
         let alive = self.alive();
         let kernel = alive[at[0] % alive.len()];
         let other = alive[at[1] % alive.len()];
@@ -341,11 +394,24 @@ impl Program {
                     sides,
                 });
             }
+            Act::Watch { end, edge, wanted } => self.watch(end, edge, wanted),
             Act::Close(end) => {
-                let connection = &mut self.connections[end.0];
-                connection.sides[end.1].facts.gone = true;
-                connection.sides[end.1].file = None;
+                self.unwatch(end);
+                self.connections[end.0].sides[end.1].close();
             }
+            Act::Pass(end, to) => {
+                self.unwatch(end);
+                let file = self.kernels.hand(self.user(end), to, self.file(end));
+                let side = &mut self.connections[end.0].sides[end.1];
+                (side.user, side.file) = (to, Some(file));
+            }
+            Act::Share(end, to) => {
+                self.unwatch(end);
+                let file = self.kernels.hand(self.user(end), to, self.file(end));
+                self.connections[end.0].sides[end.1].twin = Some((to, file));
+            }
+            Act::Box { udp, at } => self.open_box(udp, at),
+            Act::CloseBox(number) => self.boxes[number].file = None,
             Act::Hang(listener) => {
                 self.listeners[listener].file = None;
                 self.lose_unaccepted(listener);
@@ -383,9 +449,9 @@ impl Program {
         self.listeners.push(Listener { family, kernel, user, backlog, file, nameless: 0 });
     }
 
-    fn start(&mut self, what: What) {
+    fn start(&mut self, mut what: What) {
         let who = caller(1);
-        let (on, task) = match &what {
+        let (on, task) = match &mut what {
             What::Receive { end, limit, by_read: true, peek: false, waits } => {
                 let work = task::read(self.file(*end), who.clone(), *limit, *waits);
                 (self.user(*end), Task::start(&self.kernels, self.user(*end), &who, work))
@@ -397,7 +463,7 @@ impl Program {
             What::Send { end, bytes, files, waits } => {
                 let (end, user) = (*end, self.user(*end));
                 let bytes = self.connections[end.0].next(end, *bytes);
-                let files: Vec<Arc<dyn File>> = files.iter().map(|number| self.eventfd(*number, user)).collect();
+                let files: Vec<Arc<dyn File>> = files.iter().map(|number| self.telling(*number, user)).collect();
                 self.files += files.len() as u64;
                 let work = task::send(self.file(end), who.clone(), bytes, files, *waits);
                 (user, Task::start(&self.kernels, user, &who, work))
@@ -426,15 +492,36 @@ impl Program {
                 let user = self.user(ends[0].0);
                 (user, Task::start(&self.kernels, user, &who, task::poll(files, who.clone(), *waits)))
             }
+            What::Epoll { on, waits } => (*on, self.start_epoll(*on, *waits)),
+            What::Mail { mail, waits } => self.start_mail(mail, *waits),
+            What::Fetch { at, waits } => self.start_fetch(*at, *waits),
         };
         self.calls.push(Call { what, on, task });
     }
 
-    /// A file that says its number, of any kernel.
-    fn eventfd(&self, number: u64, user: KernelId) -> Arc<dyn File> {
-        let alive = self.alive();
+    /// A file of any kernel from which its number can be read: an eventfd, a pipe or a socket whose other end is closed.
+    fn telling(&self, number: u64, user: KernelId) -> Arc<dyn File> {
+        let (alive, who, flags) = (self.alive(), caller(1), OpenFlags::empty());
         let kernel = alive[number as usize % alive.len()];
-        self.kernels.hand(kernel, user, EventFd::new(number as u32, 0).expect("these are no flags"))
+        let (file, tells): (Arc<dyn File>, Arc<dyn File>) = match number % 3 {
+            0 => {
+                let event = EventFd::new(0, 0).expect("these are no flags");
+                (event.clone(), event)
+            }
+            1 => {
+                let (reads, writes) = pipe(&who, &Account::new(None, &[]), flags).expect("there is memory");
+                (reads, writes)
+            }
+            _ => {
+                let (one, other) = Socket::pair(&self.kernels.of(kernel).names, &who, SocketKind::Stream, flags);
+                (one, other)
+            }
+        };
+        let told = at_once(tells.write(&number.to_le_bytes()));
+        // Of a user who has no memory left it tells nothing.
+        assert!(told.is_ok() || self.kernels.tight || self.kernels.scarce);
+        drop(tells);
+        self.kernels.hand(kernel, user, file)
     }
 
     /// Which connection an accepted end is of, by what it says of who connected.
@@ -450,12 +537,31 @@ impl Program {
         self.kernels.machine.kill(dead);
         self.dead.insert(dead);
         let lost: Vec<Call> = self.calls.extract_if(.., |call| call.on == dead).collect();
+        // What they have sent and received of an end nobody knows: it is closed everywhere.
+        for (end, _) in lost.iter().filter_map(|call| verdict::moving(&call.what)) {
+            self.connections[end.0].sides[end.1].twin = None;
+        }
+        for call in &lost {
+            if let What::Mail { mail, .. } = &call.what {
+                self.note_mail(mail, None);
+            }
+        }
+        self.boxes_died(dead);
+        self.watchers.remove(&dead);
         for connection in &mut self.connections {
             connection.shake(dead);
             for side in &mut connection.sides {
-                if side.kernel == dead || side.user == dead {
-                    (side.facts.gone, side.facts.torn, side.facts.hard) = (true, true, true);
-                    side.file = None;
+                side.twin.take_if(|(kernel, _)| *kernel == dead);
+                if side.user == dead && side.kernel != dead {
+                    side.close();
+                    // What it has sent last is not known, unless others have it, too.
+                    side.facts.torn |= side.facts.gone;
+                    side.facts.hard |= side.facts.gone;
+                }
+                if side.kernel == dead {
+                    side.twin = None;
+                    side.close();
+                    (side.facts.torn, side.facts.hard) = (true, true);
                 }
             }
             if connection.sides[0].facts.gone && connection.phase == Phase::Connecting {
@@ -473,7 +579,7 @@ impl Program {
     }
 }
 
-fn port(number: u16) -> SocketAddress {
+pub(super) fn port(number: u16) -> SocketAddress {
     let [high, low] = number.to_be_bytes();
     SocketAddress::Other(vec![2, 0, high, low, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
 }

@@ -4,7 +4,7 @@ use super::kernels::Kernels;
 use crate::executor::Handle;
 use ::machine::{errno::Result, sync::Lock, Errno, KernelId};
 use fs::{
-    control::{SocketAddress, SocketControl, SocketMessage},
+    control::{EpollInterest, SocketAddress, SocketControl, SocketMessage},
     file::{Access, Destination, Patience, Source},
     poll, Caller, Control, ControlAnswer, Events, File,
 };
@@ -29,6 +29,7 @@ pub enum Answer {
     /// A connection's end, and which connection it is: by its port (TCP; None if it was reset), or by the process that connected.
     Accepted(Result<(Arc<dyn File>, Option<u64>)>),
     Polled(Result<Vec<Events>>),
+    Ready(Result<Vec<EpollInterest>>),
     /// It did nothing.
     Interrupted,
 }
@@ -41,6 +42,7 @@ impl Answer {
             | Answer::Sent(Err(Errno::RESTART))
             | Answer::Done(Err(Errno::RESTART))
             | Answer::Accepted(Err(Errno::RESTART))
+            | Answer::Ready(Err(Errno::RESTART))
             | Answer::Polled(Err(Errno::RESTART)) => Answer::Interrupted,
             answer => answer,
         }
@@ -138,7 +140,7 @@ pub async fn read(file: Arc<dyn File>, who: Caller, bytes: usize, waits: bool) -
     }))
 }
 
-/// recvmsg(2). A file is an eventfd, whose count is the number it is known by.
+/// recvmsg(2). What is read from a file that comes along is the number it is known by.
 pub async fn receive(file: Arc<dyn File>, who: Caller, bytes: usize, peek: bool, waits: bool) -> Answer {
     let flags = dont_wait(waits) | if peek { MSG_PEEK } else { 0 };
     let got = control(&file, &who, SocketControl::Receive { bytes: bytes as u64, flags }, Patience::Waits).await;
@@ -149,11 +151,9 @@ pub async fn receive(file: Arc<dyn File>, who: Caller, bytes: usize, peek: bool,
             let mut numbers = Vec::new();
             for file in &message.files {
                 let mut count = [0; 8];
-                let number = match file.read(&mut count).await {
-                    Ok(_) => file.write(&count).await.is_ok().then_some(u64::from_le_bytes(count)),
-                    Err(_) => None,
-                };
-                numbers.push(number);
+                // What is only looked at may be read but once.
+                let told = !peek && file.read(&mut count).await == Ok(8);
+                numbers.push(told.then_some(u64::from_le_bytes(count)));
             }
             Ok((message.bytes, numbers))
         }
@@ -170,6 +170,17 @@ pub async fn send(file: Arc<dyn File>, who: Caller, bytes: Vec<u8>, files: Vec<A
     }
     let message = SocketMessage { bytes, files, most_in_flight: 10_000, ..SocketMessage::default() };
     let send = SocketControl::Send { place: None, message, flags: dont_wait(waits) };
+    Answer::Sent(match control(&file, &who, send, Patience::Waits).await {
+        Ok(ControlAnswer::Number(count)) => Ok(count as usize),
+        Ok(_) => Err(Errno::EINVAL),
+        Err(error) => Err(error),
+    })
+}
+
+/// sendto(2).
+pub async fn send_to(file: Arc<dyn File>, who: Caller, to: SocketAddress, bytes: Vec<u8>, waits: bool) -> Answer {
+    let message = SocketMessage { bytes, ..SocketMessage::default() };
+    let send = SocketControl::Send { place: Some(to), message, flags: dont_wait(waits) };
     Answer::Sent(match control(&file, &who, send, Patience::Waits).await {
         Ok(ControlAnswer::Number(count)) => Ok(count as usize),
         Ok(_) => Err(Errno::EINVAL),
@@ -223,4 +234,10 @@ pub async fn accept(file: Arc<dyn File>, who: Caller, tcp: bool, waits: bool) ->
 pub async fn poll(files: Vec<(Arc<dyn File>, Events)>, who: Caller, waits: bool) -> Answer {
     let timeout: Option<::machine::BoxFuture<'_, ()>> = if waits { None } else { Some(Box::pin(async {})) };
     Answer::Polled(poll::wait(&who, &files, timeout).await)
+}
+
+/// epoll_wait(2).
+pub async fn epoll(epoll: Arc<dyn File>, who: Caller, waits: bool) -> Answer {
+    let wait = if waits { fs::epoll::Wait::ForEver } else { fs::epoll::Wait::No };
+    Answer::Ready(fs::epoll::wait(&epoll, &who, 64, wait).await)
 }

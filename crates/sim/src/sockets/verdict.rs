@@ -5,6 +5,7 @@ use super::{
     model::{Both, Connection, End, Phase, View},
     program::{Before, Call, Program, What},
     task::Answer,
+    watch,
 };
 use crate::scenario::Log;
 use ::machine::{Errno, KernelId};
@@ -22,8 +23,15 @@ impl Program {
             }
         }
         ended.iter().for_each(|(what, _, answer)| log.line(|| format!("          {what:?}: {}", said(answer))));
+        for side in self.connections.iter_mut().flat_map(|it| &mut it.sides) {
+            // An end may move.
+            if let Some(file) = &side.file {
+                side.kernel = file.remote().map_or(side.user, |there| there.owner);
+            }
+        }
         // Who sent, who has connected, who was accepted, who received, in this order: each may be due to those before.
         ended.iter().for_each(|(what, _, answer)| self.note_sent(what, answer));
+        ended.iter().for_each(|(what, _, answer)| self.note_post(what, answer));
         ended.iter().for_each(|(what, _, answer)| self.note_connected(what, answer));
         for (what, _, answer) in &mut ended {
             self.note_accepted(what, answer);
@@ -35,11 +43,17 @@ impl Program {
         for (what, _, answer) in &ended {
             self.check(before, what, answer, &busy, &ended);
         }
+        for (what, _, answer) in &ended {
+            if let (What::Epoll { on, .. }, Answer::Ready(Ok(ready))) = (what, answer) {
+                self.note_told(*on, ready);
+            }
+        }
         for call in &self.calls {
             assert!(self.may_wait(&call.what), "{:?} on {:?} waits for ever", call.what, call.on);
         }
         self.look();
         self.look_at_backlogs();
+        self.look_into_boxes();
     }
 
     fn note_sent(&mut self, what: &What, answer: &Answer) {
@@ -81,6 +95,9 @@ impl Program {
     }
 
     fn note_received(&mut self, what: &What, answer: &Answer) {
+        if let (What::Fetch { at, .. }, Answer::Received(Ok((bytes, _)))) = (what, answer) {
+            self.note_fetched(*at, bytes);
+        }
         let (What::Receive { end, limit, peek, by_read, .. }, Answer::Received(Ok((bytes, files)))) = (what, answer)
         else {
             return;
@@ -94,7 +111,7 @@ impl Program {
         }
     }
 
-    fn view(&self, before: &Before, connection: usize) -> View {
+    pub(super) fn view(&self, before: &Before, connection: usize) -> View {
         let it = &self.connections[connection];
         let both: Both = before.both.get(connection).copied().unwrap_or_default();
         self.explain(it, both)
@@ -105,7 +122,7 @@ impl Program {
         View { family: it.family, before, after: it.both(), tight, scarce }
     }
 
-    fn now(&self, connection: usize) -> View {
+    pub(super) fn now(&self, connection: usize) -> View {
         let it = &self.connections[connection];
         self.explain(it, it.both())
     }
@@ -117,7 +134,7 @@ impl Program {
     }
 
     /// It may answer anything.
-    fn is_free(&self, end: End) -> bool {
+    pub(super) fn is_free(&self, end: End) -> bool {
         self.is_lost(end) || self.connections[end.0].shaken
     }
 
@@ -174,6 +191,19 @@ impl Program {
                     self.may_not_accept(*listener, &before.backlog(*listener), took, *waits, *error)
                 }
             },
+            (What::Epoll { on, waits }, Answer::Ready(Ok(ready))) => self.may_tell(*on, before, ready, *waits, busy),
+            (What::Mail { mail, waits }, Answer::Sent(sent)) => {
+                let to = |what: &What| matches!(what, What::Mail { mail: other, .. } if other.to == mail.to);
+                let others = self.calls.iter().filter(|call| to(&call.what)).count()
+                    + ended.iter().filter(|(what, ..)| to(what)).count()
+                    - 1;
+                let waited = before.mail.get(mail.to).copied().unwrap_or_default();
+                self.may_mail(mail, waited, others, *waits, *sent)
+            }
+            (What::Fetch { at, waits }, Answer::Received(got)) => match got {
+                Ok(_) => true,
+                Err(error) => self.may_fetch(*at, before.mail.get(*at).copied().unwrap_or_default(), *waits, *error),
+            },
             (What::Poll { ends, .. }, _) if ends.iter().any(|(end, _)| self.is_free(*end)) => true,
             (What::Poll { ends, waits }, Answer::Polled(Ok(told))) => {
                 self.may_be_told(before, ends, told, *waits, busy)
@@ -218,6 +248,9 @@ impl Program {
             What::Shut { .. } => false,
             What::Connect { connection, waits } => *waits && self.may_wait_to_connect(*connection),
             What::Accept { listener, waits } => *waits && self.may_wait_to_accept(*listener),
+            What::Epoll { on, waits } => *waits && self.may_wait_in_epoll(*on),
+            What::Mail { mail, waits } => *waits && self.may_wait_to_mail(mail),
+            What::Fetch { at, waits } => *waits && self.may_wait_to_fetch(*at),
             What::Poll { ends, waits } => {
                 let quiet = |(end, wanted): &(End, Events)| {
                     !self.is_lost(*end) && (self.now(end.0).must_after(end.1) & *wanted).is_empty()
@@ -260,7 +293,7 @@ impl Connection {
 }
 
 /// The end that a call moves data at, and whether it receives.
-fn moving(what: &What) -> Option<(End, bool)> {
+pub fn moving(what: &What) -> Option<(End, bool)> {
     match what {
         What::Receive { end, .. } => Some((*end, true)),
         What::Send { end, .. } => Some((*end, false)),
@@ -272,7 +305,7 @@ fn ends(what: &What) -> Vec<End> {
     match what {
         What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. } => vec![*end],
         What::Connect { connection, .. } => vec![(*connection, 0)],
-        What::Accept { .. } => Vec::new(),
+        What::Accept { .. } | What::Epoll { .. } | What::Mail { .. } | What::Fetch { .. } => Vec::new(),
         What::Poll { ends, .. } => ends.iter().map(|(end, _)| *end).collect(),
     }
 }
@@ -288,6 +321,7 @@ fn said(answer: &Answer) -> String {
         Answer::Done(done) => format!("{done:?}"),
         Answer::Accepted(accepted) => format!("accepted {:?}", accepted.as_ref().map(|(_, which)| which)),
         Answer::Polled(told) => format!("{told:?}"),
+        Answer::Ready(ready) => watch::shown(ready),
         Answer::Interrupted => "interrupted".into(),
     }
 }
