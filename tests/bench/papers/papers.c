@@ -1,13 +1,19 @@
 // `cob bench npb`: the workloads of the multikernel papers, one after another, each in a process of its own. The same binary is /init of
-// the same initramfs on Cob and on Linux, and runs by hand as well: `papers is.S.1 ft.W.4` (workload, size, threads).
+// the same initramfs on Cob and on Linux, and runs by hand as well: `papers is.S.1 ft.W.4` (workload, size, threads). Those with MPI
+// (`cg-mpi.S.4`: so many ranks) are the program /ranks, started by Open MPI's mpirun, both in the initramfs.
 //
 // Prints for each `RUN workload.size.threads seconds whole moved local remote messages`: the time of what the specification times, and
 // of the whole process; how often threads moved between kernels, faults that kernels answered alone and with another's help, and
 // messages that kernels sent (- where there are no such kernels). Then `BENCH-END`. A wrong result: `WRONG ...`, and status 1.
 #include "papers.h"
+#include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,36 +59,50 @@ static bool count(struct counts *counts) {
     return lines("/proc/cob/kernels", kernel_line, counts) && lines("/proc/cob/messages", message_line, counts);
 }
 
-static int in_child(const struct workload *workload, char size, int threads, double *time) {
+// Makes a process whose output the caller reads. In that process it gives NULL, and `*child` is 0.
+static FILE *start(pid_t *child) {
     int ends[2];
-    if (pipe(ends))
-        return -1;
+    *child = -1;
     fflush(stdout);
-    pid_t child = fork();
-    if (child < 0)
-        return -1;
-    if (!child) {
-        omp_set_num_threads(threads);
-        double time = workload->run(size);
-        fflush(stdout);
-        _exit(time < 0 || write(ends[1], &time, sizeof time) != sizeof time);
-    }
+    if (pipe(ends) || (*child = fork()) < 0)
+        return NULL;
+    if (!*child)
+        dup2(ends[1], STDOUT_FILENO);
     close(ends[1]);
-    int status;
-    if (read(ends[0], time, sizeof *time) != sizeof *time)
-        *time = -1;
-    close(ends[0]);
-    return waitpid(child, &status, 0) == child ? status : -1;
+    return *child ? fdopen(ends[0], "r") : NULL;
+}
+
+static void run_threads(const struct workload *workload, char size, int threads) {
+    omp_set_num_threads(threads);
+    double time = workload->run(size);
+    if (time >= 0)
+        printf("TIME %.6f\n", time);
+    fflush(stdout);
+    _exit(time < 0);
+}
+
+// Ranks that wait yield where they are more than CPUs. No daemon of another machine is asked for, and nothing but shared memory is
+// used between ranks.
+static void run_ranks(const char *name, char size, int ranks) {
+    char size_word[] = {size, 0}, number[12];
+    snprintf(number, sizeof number, "%d", ranks);
+    execl("/usr/bin/mpirun.openmpi", "mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "plm", "isolated", "--mca", "pml", "ob1",
+          "--mca", "btl", "self,vader", "-np", number, "/ranks", name, size_word, NULL);
+    printf("WRONG no mpirun: %s\n", strerror(errno));
+    fflush(stdout);
+    _exit(1);
 }
 
 static bool run(const char *word) {
-    char name[8], size;
-    int threads;
+    char name[8], size, *ranks;
+    int workers;
     const struct workload *workload = workloads;
-    if (sscanf(word, "%7[a-z].%c.%d", name, &size, &threads) != 3 || threads < 1 || !strchr("SWA", size)) {
+    if (sscanf(word, "%7[a-z-].%c.%d", name, &size, &workers) != 3 || workers < 1 || !strchr("SWA", size)) {
         printf("WRONG %s: expected workload.size.threads\n", word);
         return false;
     }
+    if ((ranks = strstr(name, "-mpi")))
+        *ranks = 0;
     while (workload->name && strcmp(workload->name, name))
         workload++;
     if (!workload->name) {
@@ -91,9 +111,20 @@ static bool run(const char *word) {
     }
     struct counts before, after;
     bool counted = count(&before);
-    double time, start = seconds();
-    int status = in_child(workload, size, threads, &time);
-    double whole = seconds() - start;
+    double time = -1, begun = seconds();
+    int status = -1;
+    pid_t child;
+    FILE *output = start(&child);
+    if (!child)
+        ranks ? run_ranks(name, size, workers) : run_threads(workload, size, workers);
+    char line[200];
+    // All but the time is a complaint.
+    while (output && fgets(line, sizeof line, output))
+        if (sscanf(line, "TIME %lf", &time) != 1)
+            fputs(line, stdout);
+    if (output && !fclose(output))
+        waitpid(child, &status, 0);
+    double whole = seconds() - begun;
     if (status || time < 0) {
         printf("WRONG %s ended with status %#x\n", word, status);
         return false;
@@ -114,11 +145,34 @@ static bool run(const char *word) {
     return true;
 }
 
+static bool mounted(const char *kind, const char *place) {
+    return (!mkdir(place, 01777) || errno == EEXIST) && !mount(kind, place, kind, 0, NULL);
+}
+
+// Nobody else raises it where this is init, but on Cob it is up.
+static bool raise_lo(void) {
+    struct ifreq request = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    bool up = fd >= 0 && !ioctl(fd, SIOCGIFFLAGS, &request);
+    if (up && !(request.ifr_flags & IFF_UP)) {
+        request.ifr_flags |= IFF_UP;
+        up = !ioctl(fd, SIOCSIFFLAGS, &request);
+    }
+    close(fd);
+    return up;
+}
+
+// What mpirun wants of a machine: a name, an address, a place for shared memory.
+static bool ready_for_ranks(void) {
+    return mounted("sysfs", "/sys") && mounted("devtmpfs", "/dev") && mounted("tmpfs", "/dev/shm") && !sethostname("localhost", 9) &&
+           !setenv("PATH", "/usr/bin", 1) && raise_lo();
+}
+
 int main(int argc, char **argv) {
     // Started by hand in a system that runs already, it must not mount over what is there.
     bool first = getpid() <= 2 && access("/proc/self", F_OK), right = true;
-    if (first && (mount("proc", "/proc", "proc", 0, NULL) || mount("tmp", "/tmp", "tmpfs", 0, NULL)))
-        printf("WRONG cannot mount\n");
+    if (first && !(mounted("proc", "/proc") && mounted("tmpfs", "/tmp") && (access("/ranks", F_OK) || ready_for_ranks())))
+        printf("WRONG cannot prepare: %s\n", strerror(errno));
     for (int at = 1; at < argc; at++)
         right = run(argv[at]) && right;
     printf("BENCH-END\n");

@@ -18,6 +18,13 @@ pub struct Content {
     files: BTreeMap<String, (u32, Vec<u8>)>,
 }
 
+/// What the dynamic linker of this machine finds for a program or a library.
+pub fn libraries(program: &Path) -> Result<Vec<String>> {
+    let listing = outcome(Command::new("ldd").arg(program))?;
+    let names = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(names.map(String::from).collect())
+}
+
 impl Content {
     pub fn file(&mut self, name: &str, mode: u32, data: Vec<u8>) {
         let name = name.trim_start_matches('/');
@@ -53,11 +60,9 @@ impl Content {
         self.libraries_of(Path::new(path))
     }
 
-    /// What the dynamic linker of this machine finds for a program or a library.
+    /// The libraries that a program or another library needs.
     pub fn libraries_of(&mut self, program: &Path) -> Result<()> {
-        let listing = outcome(Command::new("ldd").arg(program))?;
-        let mut names = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-        names.try_for_each(|name| self.copy(Path::new(name), name))
+        libraries(program)?.iter().try_for_each(|name| self.copy(Path::new(name), name))
     }
 
     /// Adds all of it.

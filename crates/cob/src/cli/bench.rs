@@ -33,6 +33,9 @@ pub struct BenchOptions {
     /// CPUs of every machine [default: 2; scale: 1,2,4,8,16].
     #[arg(long, value_name = "M,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
     pub cpus: Vec<u16>,
+    /// npb: IS, FT and CG with Open MPI too, with as many ranks as threads.
+    #[arg(long, conflicts_with = "link")]
+    pub mpi: bool,
     /// npb: numbers of threads.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub threads: Vec<u16>,
@@ -131,7 +134,7 @@ pub enum Bench {
     Fabric,
     /// What single operations cost.
     Micro,
-    /// The papers' workloads: NPB IS, FT, CG, BFS, LU decomposition, with OpenMP.
+    /// The papers' workloads: NPB IS, FT, CG, BFS, LU decomposition, with OpenMP; with --mpi the first three with MPI too.
     Npb,
     /// What talks through pipes and sockets: round trips, bandwidth, redis, PostgreSQL, hackbench, make.
     Streams,

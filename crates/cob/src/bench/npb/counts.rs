@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 use serde_json::{json, Value};
 
 use super::papers::{FIGURES, KERNELS, MESSAGES_A_FAULT};
-use super::report::count;
-use super::{measure, Case, Line, WORKLOADS};
-use crate::bench::machines::{sources, Setup, System};
+use super::report::{count, title};
+use super::{measure, Case, Line};
+use crate::bench::machines::System;
 use crate::bench::progress::{bar, Progress};
 use crate::bench::table::{aligned, page, pretty, Table};
 use crate::cli::{BenchOptions, Class};
@@ -33,16 +33,14 @@ struct Counts {
 
 pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> {
     let kernels = if options.kernels.is_empty() { vec![1, 2, 4] } else { options.kernels.clone() };
-    let mut setup =
-        Setup::linked(&sources(&project.join("tests/bench/papers"))?, &super::FLAGS, options.link, 1, options.accel)?;
+    let mut setup = super::setup(options, project, 1)?;
     (setup.patience, setup.memory) = (PATIENCE, MEMORY);
     let mut rows = Vec::new();
     for class in super::classes(options) {
-        let picked = WORKLOADS.into_iter().filter(|workload| options.picks(workload));
-        rows.extend(picked.map(|workload| (workload, class, vec![None; kernels.len()])));
+        rows.extend(super::workloads(options).map(|workload| (workload, class, vec![None; kernels.len()])));
     }
     if rows.is_empty() {
-        bail!("no workload has {} in its name: {}", options.only.join(" or "), WORKLOADS.join(", "));
+        return Err(super::nothing_picked(options));
     }
     let progress = Progress::new();
     let (all, mut done, mut failures) = (rows.len() * kernels.len(), 0, Vec::new());
@@ -86,7 +84,7 @@ impl Counts {
         }));
         head.push(format!("Popcorn, {KERNELS} kernels"));
         let line = |(workload, class, lines): &(&'static str, Class, Vec<Option<Line>>)| {
-            let mut line = vec![format!("{} {class:?}", workload.to_uppercase())];
+            let mut line = vec![format!("{} {class:?}", title(workload))];
             line.extend(lines.iter().map(|told| count(figure(told, place))));
             let paper = FIGURES.iter().find(|paper| paper.workload == *workload && *class == Class::A);
             line.push(paper.map_or("-".to_string(), |paper| match place {

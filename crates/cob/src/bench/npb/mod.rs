@@ -1,16 +1,17 @@
 //! The papers' workloads: `tests/bench/papers` on Cob with several numbers of kernels and on Debian's kernel, a machine for
 //! each workload and size in turns. A wrong result, or a machine that does not come to its end, is a failure; the others still run.
 //!
-//! `counts`: how often threads move and fault and kernels talk, of many kernels. `papers`: what the papers say of the same workloads. `report`: tables, JSON, plots.
+//! `ranks`: what the machines need for MPI. `counts`: how often threads move and fault and kernels talk, of many kernels. `papers`: what the papers say of the same workloads. `report`: tables, JSON, plots.
 
 mod counts;
 mod papers;
+mod ranks;
 mod report;
 
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::{anyhow, bail, Result};
 
 use super::machines::{sources, Setup, System, CPU};
 use super::progress::{bar, Progress};
@@ -19,6 +20,9 @@ use crate::cli::{BenchOptions, Class, Link};
 
 const FLAGS: [&str; 3] = ["-std=gnu11", "-fopenmp", "-lm"];
 const WORKLOADS: [&str; 5] = ["is", "ft", "cg", "bfs", "lud"];
+const WITH_MPI: [&str; 3] = ["is-mpi", "ft-mpi", "cg-mpi"];
+/// With MPI an initramfs has all of Open MPI in it.
+const MEMORY: u64 = 2 << 30;
 
 /// What a machine may take for one run of a workload. Class A under TCG on a busy machine takes minutes.
 fn patience(class: Class) -> Duration {
@@ -68,12 +72,11 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
         return counts::run(options, project, machine);
     }
     let cpus = options.one_cpus();
-    let directory = project.join("tests/bench/papers");
-    let mut setup = Setup::linked(&sources(&directory)?, &FLAGS, options.link, cpus, options.accel)?;
+    let mut setup = setup(options, project, cpus)?;
     let (systems, linux) = System::wanted(options, cpus, project)?;
     let cases = cases(options);
     if cases.is_empty() {
-        bail!("no workload has {} in its name: {}", options.only.join(" or "), WORKLOADS.join(", "));
+        return Err(nothing_picked(options));
     }
     let linked = if options.link == Link::Static { "static" } else { "dynamic" };
     let mut results = Results {
@@ -114,6 +117,29 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     Ok(u8::from(!results.failures.is_empty()))
 }
 
+/// The program as /init, and what else it needs.
+fn setup(options: &BenchOptions, project: &Path, cpus: u16) -> Result<Setup> {
+    let directory = project.join("tests/bench/papers");
+    let mut setup = Setup::linked(&sources(&directory)?, &FLAGS, options.link, cpus, options.accel)?;
+    if options.mpi {
+        let content = ranks::content(&directory)?;
+        setup = setup.with_content(content)?;
+        setup.memory = MEMORY;
+    }
+    Ok(setup)
+}
+
+/// Those that are asked for.
+fn workloads(options: &BenchOptions) -> impl Iterator<Item = &'static str> + '_ {
+    let with_mpi = WITH_MPI.into_iter().filter(|_| options.mpi);
+    WORKLOADS.into_iter().chain(with_mpi).filter(|workload| options.picks(workload))
+}
+
+fn nothing_picked(options: &BenchOptions) -> anyhow::Error {
+    let all: Vec<&str> = WORKLOADS.into_iter().chain(WITH_MPI).collect();
+    anyhow!("no workload has {} in its name: {} (those with MPI: --mpi)", options.only.join(" or "), all.join(", "))
+}
+
 /// The smaller first.
 fn classes(options: &BenchOptions) -> impl Iterator<Item = Class> + '_ {
     [Class::S, Class::W, Class::A].into_iter().filter(|class| options.class.contains(class))
@@ -123,7 +149,7 @@ fn classes(options: &BenchOptions) -> impl Iterator<Item = Class> + '_ {
 fn cases(options: &BenchOptions) -> Vec<Case> {
     let mut cases = Vec::new();
     for class in classes(options) {
-        for workload in WORKLOADS.into_iter().filter(|workload| options.picks(workload)) {
+        for workload in workloads(options) {
             cases.extend(options.threads.iter().map(|threads| Case { workload, class, threads: *threads }));
         }
     }

@@ -59,7 +59,7 @@ impl Results {
             head.extend(self.rivals(at).map(|(_, name)| name.to_string()));
         }
         let line = |(case, cells): &(Case, Vec<Cell>)| {
-            let mut line = vec![title(case)];
+            let mut line = vec![title_of(case)];
             for (at, cell) in cells.iter().enumerate() {
                 let spread = if cell.seconds.is_empty() {
                     String::new()
@@ -84,7 +84,7 @@ impl Results {
             }
         }
         let line = |(case, cells): &(Case, Vec<Cell>)| {
-            let mut line = vec![title(case)];
+            let mut line = vec![title_of(case)];
             for (at, cell) in cells.iter().enumerate() {
                 let faults =
                     count(cell.local.median() + if cell.remote.is_empty() { 0.0 } else { cell.remote.median() });
@@ -101,9 +101,18 @@ impl Results {
     }
 }
 
-fn title(case: &Case) -> String {
-    let threads = if case.threads == 1 { "thread" } else { "threads" };
-    format!("{} {:?}, {} {threads}", case.workload.to_uppercase(), case.class, case.threads)
+/// A workload's name in a table.
+pub(super) fn title(workload: &str) -> String {
+    match workload.strip_suffix("-mpi") {
+        Some(plain) => format!("{} with MPI", plain.to_uppercase()),
+        None => workload.to_uppercase(),
+    }
+}
+
+fn title_of(case: &Case) -> String {
+    let workers = if case.workload.ends_with("-mpi") { "rank" } else { "thread" };
+    let many = if case.threads == 1 { "" } else { "s" };
+    format!("{} {:?}, {} {workers}{many}", title(case.workload), case.class, case.threads)
 }
 
 pub fn text(results: &Results) -> String {
@@ -157,7 +166,7 @@ pub fn plot(results: &Results) -> Result<String> {
             let point = |(case, cells): &(Case, Vec<Cell>)| (f64::from(case.threads), cells[at].seconds.median());
             Line { name: name.clone(), points: group.iter().map(point).collect() }
         };
-        let title = format!("{} {:?}", group[0].0.workload.to_uppercase(), group[0].0.class);
+        let title = format!("{} {:?}", title(group[0].0.workload), group[0].0.class);
         Panel { title, lines: results.systems.iter().enumerate().map(line).collect() }
     });
     let title = format!("Time of the papers' workloads, {}", results.machine);
@@ -198,6 +207,13 @@ mod tests {
         let times = results.times();
         assert_eq!(times.0[1..4], ["Cob, 2 kernels", "to Linux", "to 1 kernel"]);
         assert_eq!(times.1[0][2..4], ["0.75", "1.50"]);
+    }
+
+    #[test]
+    fn ranks_are_no_threads() {
+        let case = |workload, threads| title_of(&Case { workload, class: Class::S, threads });
+        assert_eq!(case("cg-mpi", 2), "CG with MPI S, 2 ranks");
+        assert_eq!(case("cg", 1), "CG S, 1 thread");
     }
 
     #[test]
