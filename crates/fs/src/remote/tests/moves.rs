@@ -494,7 +494,12 @@ fn two_programs_that_talk_and_move_at_random() {
         }
         assert!(one.going.is_none() && other.going.is_none(), "seed {seed}: a move does not end");
         for stream in [&one.stream, &other.stream] {
-            assert_eq!(stream.sent, stream.received, "seed {seed} {:?}", [&one, &other].map(|p| (p.kernel, p.end.remote(), p.end.poll())));
+            assert_eq!(
+                stream.sent,
+                stream.received,
+                "seed {seed} {:?}",
+                [&one, &other].map(|p| (p.kernel, p.end.remote(), p.end.poll()))
+            );
         }
         drop((server, one, other));
         nothing_is_left(&machine);
