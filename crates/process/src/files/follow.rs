@@ -43,9 +43,9 @@ impl Files {
     pub(crate) fn stay_behind(&self, in_call: bool) -> bool {
         let stays = |descriptor: &Descriptor| {
             let file = &descriptor.file;
-            !file.is_elsewhere()
-                && !matches!(file.waiting(), WaitPlace::Never)
-                && !(in_call && file.may_move() || follows(file))
+            let waits_here = !file.is_elsewhere() && !matches!(file.waiting(), WaitPlace::Never);
+            let comes = if in_call { file.may_move() } else { follows(file) };
+            waits_here && !comes
         };
         let stays = |(at, descriptor): (usize, &Descriptor)| at == MOST_FETCHED || stays(descriptor);
         match &self.part {

@@ -67,7 +67,9 @@ impl Program {
         let open: Vec<usize> = (0..self.boxes.len()).filter(|number| self.boxes[*number].file.is_some()).collect();
         let one = |number: usize| (!open.is_empty()).then(|| open[number % open.len()]);
         Some(match chance {
-            0..=1 if open.len() < MOST_BOXES => Act::Box { udp: numbers[2] % 2 == 0, at: [numbers[0], numbers[1]] },
+            0..=1 if open.len() < MOST_BOXES => {
+                Act::Box { udp: numbers[2].is_multiple_of(2), at: [numbers[0], numbers[1]] }
+            }
             0..=4 => {
                 let from = one(numbers[0])?;
                 // One that was closed refuses.
@@ -82,7 +84,7 @@ impl Program {
                 (!self.calls.iter().any(fetches)).then_some(Act::Task(What::Fetch { at, waits }))?
             }
             _ => {
-                let number = one(numbers[0]).filter(|_| numbers[1] % 4 == 0)?;
+                let number = one(numbers[0]).filter(|_| numbers[1].is_multiple_of(4))?;
                 let uses = |call: &Call| match &call.what {
                     What::Fetch { at, .. } => *at == number,
                     What::Mail { mail, .. } => mail.from == number,

@@ -365,12 +365,15 @@ fn who_has_come_together_sends_no_messages() {
     nothing_is_left(&machine);
 }
 
+/// A program on its way to another kernel; it comes with its end, and whether that has come along.
+type Going = BoxFuture<'static, (Arc<dyn File>, bool)>;
+
 /// A program with one end: it sends and receives numbered bytes, and goes from kernel to kernel meanwhile.
 struct Program {
     kernel: usize,
     end: Arc<dyn File>,
     stream: Stream,
-    going: Option<(usize, BoxFuture<'static, (Arc<dyn File>, bool)>)>,
+    going: Option<(usize, Going)>,
 }
 
 impl Program {
