@@ -281,6 +281,7 @@ impl Thread {
             Destination::Gathered(kernel)
                 if system.reaches(kernel, affinity) && !self.process.files().stay_behind(false) =>
             {
+                self.state.lock().left_files = self.process.files().may_follow(fs::MOST_FETCHED);
                 Some(kernel)
             }
             Destination::Placed(kernel) | Destination::Gathered(kernel) => {

@@ -51,7 +51,7 @@
 //! of the signals for the thread), may overtake it. Then K2 asks as it does elsewhere; the PushReplica is before the answer, finds K2 joining, and
 //! is dropped, and so are the pages that nobody waits for.
 
-use crate::{death::KILLED, process::Flags, thread::Presence, Context, Process, System, Thread};
+use crate::{death::KILLED, files::follow::FEW, process::Flags, thread::Presence, Context, Process, System, Thread};
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
@@ -193,7 +193,7 @@ impl Thread {
         self.settle_account(&mut state);
         // Counted even if the move fails, so that the number of the next one is greater.
         state.moves += 1;
-        state.left_files |= self.process.files().may_follow();
+        state.left_files |= self.process.files().may_follow(FEW);
         let pending = core::mem::take(&mut state.pending);
         ThreadState { pending, ..state.clone() }
     }

@@ -9,8 +9,9 @@
 //! a stand-in of their own, name the same entry.
 //!
 //! These messages come late. A program that writes and then calls epoll_wait, even with a timeout of 0, expects to find what it has
-//! written; and what it has read already must not be reported again. So epoll_wait asks each
-//! owner once which of the files that are observed there are ready. The danger is an edge that is reported twice:
+//! written; and what it has read already must not be reported again. So epoll_wait asks an owner which of the files that are observed there
+//! are ready, if that has told of one, if this kernel has done anything there since it asked last ([`Observed::deeds`]), and before it ends with
+//! nothing. The danger is an edge that is reported twice:
 //!
 //! ```text
 //! owner                                     epoll's kernel

@@ -7,6 +7,9 @@ use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::{Caller, Fetched, File, Held, MOST_FETCHED};
 use messages::fs::WaitPlace;
 
+/// So many files follow whoever goes elsewhere; more, up to [`MOST_FETCHED`], only one that goes there to talk.
+pub(crate) const FEW: usize = 16;
+
 /// Whether the descriptor has the only reference to a file that can follow it.
 fn follows(file: &Arc<dyn File>) -> bool {
     Arc::strong_count(file) == 1 && file.may_move()
@@ -30,11 +33,12 @@ impl Thread {
 }
 
 impl Files {
-    /// Whether the table is of one process and has files of this kernel that can follow that elsewhere.
-    pub(crate) fn may_follow(&self) -> bool {
+    /// Whether the table is of one process and has files of this kernel that can follow that elsewhere, but not more than so many: each costs messages.
+    pub(crate) fn may_follow(&self, most: usize) -> bool {
         let Part::Home(table) = &self.part else { return false };
         let table = table.lock();
-        table.users.total() == 1 && table.iter().take(MOST_FETCHED).any(|(_, descriptor)| follows(&descriptor.file))
+        let follow = table.iter().take(MOST_FETCHED).filter(|(_, descriptor)| follows(&descriptor.file)).count();
+        table.users.total() == 1 && (1..=most).contains(&follow)
     }
 
     /// Whether a thread that leaves this kernel would leave files here for which it would have to wait from afar: pipes, and sockets and

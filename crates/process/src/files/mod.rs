@@ -7,7 +7,7 @@
 //! A back, and A's thread, which was waiting, resumes only after both have arrived. So A counts call-backs, and
 //! keeps an answer only if none came since it asked.
 
-mod follow;
+pub(crate) mod follow;
 mod table;
 
 pub use table::Descriptor;
@@ -39,6 +39,8 @@ pub(crate) struct Tables {
 
 /// See [`Files::is_astray`].
 const ASTRAY: u32 = 4;
+/// In a table without higher numbers there are few files.
+const FEW_OPEN: u32 = 64;
 /// About how many bytes an open file takes of the heap.
 const FILE_BYTES: usize = 512;
 /// Most bytes that a descriptor takes in a list, with what other kernels are told of it.
@@ -162,7 +164,8 @@ impl Files {
                 let given = self.system.descriptor_transfer.give(&file, self.id.home).await?;
                 let ask = DescriptorPut { table: self.id, file: given, from, exactly, close_on_exec, limit };
                 let (fd, alone) = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
-                cache.lock().note_put(alone, if talks { ASTRAY + 1 } else { 1 });
+                // A table with many files would cost more than it saves.
+                cache.lock().note_put(alone, if talks && fd < FEW_OPEN { ASTRAY + 1 } else { 1 });
                 return Ok(fd);
             }
         };

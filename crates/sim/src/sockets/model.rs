@@ -261,7 +261,12 @@ impl View {
     pub fn may_fail_to_send(&self, from: usize, bytes: usize, error: Errno) -> bool {
         match error {
             Errno::EPIPE => write_ended(self.family, &self.after, from),
-            Errno::ECONNRESET => self.family == Family::Tcp && self.after[1 - from].gone,
+            Errno::ECONNRESET => match self.family {
+                Family::Tcp => self.after[1 - from].gone,
+                // The error of the socket, before anything else (unix_seqpacket_sendmsg in Linux).
+                Family::Packets => self.after[1 - from].hard || self.after[1 - from].torn,
+                Family::Stream => false,
+            },
             Errno::EAGAIN => self.is_full(&self.before, from, bytes),
             Errno::ENOBUFS => self.tight || self.scarce,
             _ => false,
