@@ -92,9 +92,13 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         if matches!(state.role, Role::Linking(_)) {
-            let link = core::mem::take(&mut state.role);
+            let role = core::mem::take(&mut state.role);
             drop(state);
-            drop(link);
+            let Role::Linking(link) = role else { return };
+            if let (Some(there), Ok(others)) = (link.there, self.0.names.others()) {
+                // It was accepted meanwhile on a kernel that hears of this from nobody else.
+                others.tell(there, SocketChange::reset());
+            }
         }
     }
 }
@@ -104,7 +108,8 @@ impl Socket {
     pub(super) async fn attach(&self, there: FarSocket, caller: &Caller) -> Result<()> {
         let others = self.names.others()?;
         let payer = self.names.account(super::credentials_of(caller));
-        let link = Link::new(&self.names, &self.this, payer)?;
+        let mut link = Link::new(&self.names, &self.this, payer)?;
+        link.connects = true;
         let end = link.number();
         let name = {
             let mut state = self.state.lock();
@@ -120,13 +125,16 @@ impl Socket {
         let ends = self.inet.as_ref().and_then(|inet| inet.connection());
         let connecting = Connecting { kind: self.kind as u32, end: self.names.here(end), name, ends };
         let SocketAttached { end, name, credentials, groups } = others.attach(there, connecting, caller).await?;
-        {
+        let there = {
             let mut state = self.state.lock();
             (state.peer_credentials, state.peer_groups) = (credentials, groups.into());
             let Role::Linking(mut link) = core::mem::take(&mut state.role) else { return Err(Errno::ECONNABORTED) };
-            (link.there, link.name) = (Some(FarSocket { kernel: there.kernel, serial: end }), name);
+            // It may have been accepted on another kernel before this was known.
+            let there = *link.there.get_or_insert(FarSocket { kernel: there.kernel, serial: end });
+            link.name = name;
             state.role = Role::Linked(link);
-        }
+            there
+        };
         drop(begun);
         self.changes.wake_all();
         self.check_alive(there.kernel);

@@ -288,6 +288,13 @@ impl Socket {
     /// At the kernel of the end that stays: the other one is there from now on. How many messages were sent to it before.
     fn other_moves(self: &Arc<Self>, to: FarSocket, from: KernelId) -> Result<u64> {
         let mut state = self.state.lock();
+        if let Role::Linking(link) = &mut state.role
+            && link.connects
+            && self.names.here(to.serial) != to
+        {
+            (link.there, link.mover) = (Some(to), Some(from));
+            return Ok(link.begin_counting());
+        }
         let (_, link) = state.link().filter(|(_, link)| !link.closed && !link.leaves).ok_or(Errno::ECONNRESET)?;
         if self.names.here(to.serial) != to {
             link.there = Some(to);

@@ -86,6 +86,8 @@ pub(super) struct Link {
     pub name: Vec<u8>,
     /// The other end is closed.
     pub closed: bool,
+    /// connect(2) waits for the answer of the listener's kernel.
+    pub connects: bool,
     /// This end is about to move to another kernel: the other one can't meanwhile.
     pub leaves: bool,
     sent: u64,
@@ -134,6 +136,7 @@ impl Link {
             there: None,
             name: Vec::new(),
             closed: false,
+            connects: false,
             leaves: false,
             sent: 0,
             credit: SocketCredit { taken: 0, granted: LEAST as u64 },

@@ -120,6 +120,43 @@ pub(super) fn messages(machine: &Machine) -> u64 {
 }
 
 /// What the two ends say to each other is all that is said.
+/// Also if the one who connects has not heard yet that there is a connection.
+#[test]
+fn who_waits_in_accept_elsewhere_gets_an_end_of_its_own() {
+    let (machine, names) = joined(3);
+    let server = new(&names, 0, SocketKind::Stream);
+    machine.bind(&server, b"s").unwrap();
+    machine.socket(&server, SocketControl::Listen { backlog: 1 }).unwrap();
+    let (far, client, who) = (machine.pass(0, 2, &server), new(&names, 1, SocketKind::Stream), caller(1));
+    let accept = Control::Socket(SocketControl::Accept { flags: OpenFlags::empty(), end: None });
+    let mut accepting = far.control(&who, accept);
+    assert!(machine.poll(&mut accepting).is_none());
+    let mut connecting = client.control(&who, Control::Socket(SocketControl::Connect { place: place(b"s") }));
+    let mut accepted = None;
+    for _ in 0..10 {
+        // It asks where the name is, and then for a connection.
+        if accepted.is_none() {
+            let _ = once(connecting.as_mut());
+        }
+        for _ in 0..3 {
+            machine.settle();
+            accepted = accepted.or_else(|| once(accepting.as_mut()));
+        }
+        if accepted.is_some() {
+            break;
+        }
+    }
+    let Some(Ok(ControlAnswer::File(accepted))) = accepted else { panic!("nobody accepted") };
+    assert_eq!(accepted.remote(), None);
+    machine.run(accepted.write(b"first")).unwrap();
+    machine.run(connecting).unwrap();
+    assert_eq!(machine.run(client.read(&mut [0; 9])), Ok(5));
+    machine.run(client.write(b"second")).unwrap();
+    assert_eq!(machine.run(accepted.read(&mut [0; 9])), Ok(6));
+    drop(client);
+    assert_eq!(machine.run(accepted.read(&mut [0; 9])), Ok(0));
+}
+
 #[test]
 fn request_and_reply_are_a_message_each() {
     let (machine, names) = joined(2);
