@@ -153,7 +153,7 @@ impl Epoll {
         match control {
             EpollControl::Add { fd, file, interest } => {
                 check_exclusive(&interest, nested, true)?;
-                self.watch_file(caller, fd, &file, interest, Charged::Within).await.map(drop)
+                self.watch_file(caller, fd, &file, interest, Entering::New).await.map(drop)
             }
             EpollControl::Modify { fd, file, interest } => {
                 let entry = self.find((fd, Description::of(&file)))?;
@@ -178,7 +178,7 @@ impl Epoll {
         fd: i32,
         file: &Arc<dyn File>,
         interest: EpollInterest,
-        charged: Charged,
+        entering: Entering,
     ) -> Result<Arc<Entry>> {
         let key = (fd, Description::of(file));
         let seen = file.seen_by(caller.process, None);
@@ -196,9 +196,9 @@ impl Epoll {
                 (Watched::Here(file.clone()), is_epoll(&**file))
             }
         };
-        let entered = self.enter(key, &watched, seen, interest, charged)?;
+        let entered = self.enter(key, &watched, seen, interest, entering)?;
         // Looked at once it is entered: an epoll that this one is being added to sees the entry, or is seen here.
-        if nested || is_watched(&self.shared.changes) {
+        if entering == Entering::New && (nested || is_watched(&self.shared.changes)) {
             // What is too much here already, with the new entry, is a circle.
             let above = ways_up(&self.shared.changes, 0, &mut Ways::default()).await.map_err(|_| Errno::ELOOP)?;
             Below::new(Some(&self.shared), self.name()).check(&watched, above + 1).await?;
@@ -219,16 +219,16 @@ impl Epoll {
         watched: &Watched,
         seen: Option<Arc<dyn SignalView>>,
         interest: EpollInterest,
-        charged: Charged,
+        entering: Entering,
     ) -> Result<Entered<'_>> {
         let mut entries = self.shared.entries.lock();
         if entries.all.get(&key).is_some_and(|entry| entry.file().is_some()) {
             return Err(Errno::EEXIST);
         }
         let mut charge = self.account.nothing(Resource::Watches);
-        match charged {
-            Charged::Within => charge.grow(1).map_err(|OverLimit| Errno::ENOSPC)?,
-            Charged::Anyway => charge.grow_anyway(1),
+        match entering {
+            Entering::New => charge.grow(1).map_err(|OverLimit| Errno::ENOSPC)?,
+            Entering::Moved => charge.grow_anyway(1),
         }
         let entry = Entry::new(key, watched, seen, interest, &self.shared, charge);
         entries.insert(&entry);
@@ -332,11 +332,13 @@ impl Epoll {
     }
 }
 
-/// Whether what is watched may be more than fs.epoll.max_user_watches.
-enum Charged {
-    Within,
-    /// It was watched on another kernel.
-    Anyway,
+/// Why an entry is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entering {
+    /// A program wants it, within fs.epoll.max_user_watches and the limits of nesting.
+    New,
+    /// It was in an epoll that has moved here, and is so for a moment still: it is within all limits.
+    Moved,
 }
 
 /// An entry that tells nobody yet.

@@ -1,7 +1,7 @@
 //! An epoll follows the only program that has it to another kernel: it is made anew there, and watches what the old one did. What was ready is
 //! reported once more, also where edges are told.
 
-use super::{address, Charged, Description, Epoll};
+use super::{address, Description, Entering, Epoll};
 use crate::{control::EpollInterest, file::MOST_FETCHED, Caller, File, FileRef, OpenFlags};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{account::Account, errno::Result};
@@ -72,7 +72,7 @@ impl Epoll {
         file: &Arc<dyn File>,
         interest: EpollInterest,
     ) -> Result<()> {
-        let entry = self.watch_file(caller, fd, file, interest, Charged::Anyway).await?;
+        let entry = self.watch_file(caller, fd, file, interest, Entering::Moved).await?;
         entry.resume(interest);
         Ok(())
     }

@@ -230,7 +230,7 @@ fn an_epoll_that_is_being_added_closes_a_circle_already() {
     let interest = EpollInterest { events: IN, data: 0 };
     // As long as another kernel is asked what lies below.
     let entered = one
-        .enter((3, Description::of(&second)), &Watched::Here(second.clone()), None, interest, Charged::Within)
+        .enter((3, Description::of(&second)), &Watched::Here(second.clone()), None, interest, Entering::New)
         .unwrap();
     assert_eq!(add(&other, 3, &first, IN), Err(Errno::ELOOP));
     assert_eq!(add(&one, 3, &second, IN), Err(Errno::EEXIST));
