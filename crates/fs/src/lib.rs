@@ -51,7 +51,9 @@ pub use abi::{
     SetAttributes, Timestamp, Whence,
 };
 pub use cache::{Clock, Holders, Mappers, PageCache, Services, Store};
-pub use file::{anonymous, control, poll, Control, ControlAnswer, Fetched, File, Held, Loaned, Object, MOST_FETCHED};
+pub use file::{
+    anonymous, control, poll, Control, ControlAnswer, Fetched, File, LeftFile, Loaned, Object, MOST_FETCHED,
+};
 pub use inode::{lease, locks, FileSystem, Inode};
 pub use messages::fs::{Lost, MappingUse};
 pub use namespace::{permission::may_read, Base, LocalPaths, Location, PathAnswer, Paths};

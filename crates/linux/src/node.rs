@@ -13,7 +13,7 @@ use fs::network::list::SocketLists;
 use fs::remote::{Remote, RemotePaths};
 use fs::socket::{AllSockets, NetNamespace};
 use fs::{
-    Caller, Fetched, File, Held, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp, Paths, Services,
+    Caller, Fetched, File, LeftFile, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp, Paths, Services,
     Timestamp,
 };
 use futex::{Futexes, Words};
@@ -210,7 +210,7 @@ impl DescriptorTransfer for Exchange {
         self.remote.accept(opened)
     }
 
-    fn fetch<'a>(&'a self, files: &'a [Held], caller: &'a Caller) -> BoxFuture<'a, Vec<Fetched>> {
+    fn fetch<'a>(&'a self, files: &'a [LeftFile], caller: &'a Caller) -> BoxFuture<'a, Vec<Fetched>> {
         Box::pin(self.remote.fetch(files, caller))
     }
 

@@ -13,7 +13,7 @@ use alloc::{
 use core::any::{Any, TypeId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;
-use fs::{Caller, Fetched, File, Held, Paths};
+use fs::{Caller, Fetched, File, LeftFile, Paths};
 use futex::Futexes;
 
 use machine::{
@@ -54,7 +54,7 @@ pub trait DescriptorTransfer: Send + Sync {
     /// reference, and it must not be lost.
     fn take(&self, opened: Opened) -> Result<Arc<dyn File>>;
     /// Of these files, of which a process of one thread has each once, those come here that no other process has and that can.
-    fn fetch<'a>(&'a self, files: &'a [Held], caller: &'a Caller) -> BoxFuture<'a, Vec<Fetched>>;
+    fn fetch<'a>(&'a self, files: &'a [LeftFile], caller: &'a Caller) -> BoxFuture<'a, Vec<Fetched>>;
     /// Called when a kernel has died and none of its messages is under way any more.
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()>;
     /// Drops pages of files in memory that lay in frames of a dead kernel; returns when no program has them mapped.
@@ -136,7 +136,7 @@ pub struct System {
     pub(crate) clock: crate::vdso::WallClock,
     /// Serial numbers of descriptor tables, sharing groups and rounds.
     pub(crate) serials: Serials,
-    /// Held while this kernel sends a signal to many.
+    /// LeftFile while this kernel sends a signal to many.
     pub(crate) rounds: AsyncLock<()>,
     /// What the layer above keeps per kernel, by type.
     extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,

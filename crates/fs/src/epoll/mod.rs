@@ -29,7 +29,7 @@ mod watched;
 use crate::{
     anonymous::{Identity, StatusFlags},
     control::{Control, ControlAnswer, EpollControl, EpollInterest},
-    file::{ready, SignalView},
+    file::{address_of, ready, SignalView},
     poll, Attributes, Caller, Events, File, FileRef, OpenFlags,
 };
 use abi::signal::SignalSet;
@@ -75,7 +75,7 @@ enum Description {
 
 impl Description {
     fn of(file: &Arc<dyn File>) -> Self {
-        file.remote().map_or_else(|| Description::Here(address(file)), Description::Foreign)
+        file.remote().map_or_else(|| Description::Here(address_of(file)), Description::Foreign)
     }
 }
 
@@ -114,10 +114,6 @@ pub struct Epoll {
     account: Arc<Account>,
     flags: StatusFlags,
     inode: Identity,
-}
-
-fn address(file: &Arc<dyn File>) -> usize {
-    Arc::as_ptr(file).cast::<()>() as usize
 }
 
 impl Epoll {

@@ -1,7 +1,7 @@
 //! An epoll follows the only program that has it to another kernel: it is made anew there, and watches what the old one did. What was ready is
 //! reported once more, also where edges are told.
 
-use super::{address, Description, Entering, Epoll};
+use super::{Description, Entering, Epoll};
 use crate::{control::EpollInterest, file::MOST_FETCHED, Caller, File, FileRef, OpenFlags};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{account::Account, errno::Result};
@@ -30,11 +30,6 @@ impl Epoll {
             Some((entry.key.0, file, entry.interest()))
         })
         .collect()
-    }
-
-    /// The number of a file of this kernel by which [`Epoll::to_move`] asks.
-    pub(crate) fn address_of(file: &Arc<dyn File>) -> usize {
-        address(file)
     }
 
     /// One that has moved here; `flags` are those of the old one.

@@ -9,7 +9,7 @@
 //! later. So what two do together is never too much; both may be refused.
 
 use super::{entry::Notify, watched::Watched, Epoll};
-use crate::{File, FileRef};
+use crate::{file::address_of, File, FileRef};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 use core::any::Any;
 use machine::{
@@ -137,7 +137,7 @@ impl<'a> Below<'a> {
     /// Is `watched`, with `above` epolls above it, added to an epoll without making too many ways, too long ones, or a circle?
     pub fn check<'b>(&'b mut self, watched: &'b Watched, above: u32) -> BoxFuture<'b, Result<()>> {
         Box::pin(async move {
-            let seen = self.seen.entry(super::address(&watched.file())).or_default();
+            let seen = self.seen.entry(address_of(&watched.file())).or_default();
             if *seen >= above {
                 return Ok(());
             }

@@ -36,11 +36,11 @@ pub const APPEND_AT: u64 = u64::MAX;
 /// So many files of a process follow it to another kernel, or it is not taken there for what it would leave.
 pub const MOST_FETCHED: usize = 256;
 
-/// An open file, and how many descriptors of one table are open on it.
-pub struct Held {
+/// A file of a program that has come here, which it may have left on another kernel.
+pub struct LeftFile {
     /// The caller has this reference beside those of the descriptors.
     pub file: Arc<dyn File>,
-    /// How many, at least one.
+    /// How many descriptors of the program's table are open on it; at least one.
     pub descriptors: usize,
 }
 
@@ -265,6 +265,11 @@ pub trait File: Any + Send + Sync + 'static {
     }
     /// For a kind of file that has to know its own (an epoll that watches an epoll).
     fn as_any(&self) -> &dyn Any;
+}
+
+/// Where the file lies in this kernel's memory, which names it here as long as anybody has a reference, be it a weak one.
+pub fn address_of(file: &Arc<dyn File>) -> usize {
+    Arc::as_ptr(file).cast::<()>() as usize
 }
 
 /// Counts a reference to `file`, if it is a socket.

@@ -1,7 +1,11 @@
 //! The table of this kernel's files that other kernels have references to, and how many each has.
 
 use super::{observe::Observation, watch::Watch};
-use crate::{file::count_gained, socket::SocketLoan, File, FileRef};
+use crate::{
+    file::{address_of, count_gained},
+    socket::SocketLoan,
+    File, FileRef,
+};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -48,10 +52,6 @@ pub struct Ended {
     watches: Vec<Arc<Watch>>,
 }
 
-fn address(file: &Arc<dyn File>) -> usize {
-    Arc::as_ptr(file).cast::<()>() as usize
-}
-
 impl Exports {
     pub fn new(memory: &dyn Memory) -> Self {
         Exports { table: Lock::default(), serials: Serials::new(memory) }
@@ -61,7 +61,7 @@ impl Exports {
     pub fn add(&self, me: KernelId, file: &Arc<dyn File>, holder: KernelId) -> Opened {
         let mut table = self.table.lock();
         let table = &mut *table;
-        let id = *table.numbers.entry(address(file)).or_insert_with(|| self.serials.next());
+        let id = *table.numbers.entry(address_of(file)).or_insert_with(|| self.serials.next());
         let export = table.files.entry(id).or_insert_with(|| Export {
             file: file.clone(),
             holders: BTreeMap::new(),
@@ -126,7 +126,7 @@ impl Exports {
     /// Which kernels have references to a socket. None: no other kernel has.
     pub fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan> {
         let table = self.table.lock();
-        let id = *table.numbers.get(&address(file))?;
+        let id = *table.numbers.get(&address_of(file))?;
         let export = table.files.get(&id)?;
         let holders = export.holders.iter().map(|(&holder, &count)| (holder, count)).collect();
         Some(SocketLoan { id, holders, settled: export.given.is_empty() })
@@ -299,7 +299,7 @@ impl Table {
         }
         let export = self.files.remove(&id)?;
         if !self.seen.contains_key(&id) {
-            self.numbers.remove(&address(&export.file));
+            self.numbers.remove(&address_of(&export.file));
         }
         Some(Ended { _file: export.file, watches: export.watches.into_values().collect() })
     }

@@ -22,7 +22,7 @@
 use super::{stand_in, Remote};
 use crate::{
     epoll::{Epoll, WatchedFiles},
-    file::{Fetched, Held},
+    file::{address_of, Fetched, LeftFile},
     socket, Caller, File, FileRef, OpenFlags,
 };
 use alloc::{
@@ -46,7 +46,7 @@ struct Moving {
 }
 
 /// Whether the descriptors have the only references to the file.
-fn is_only(held: &&Held) -> bool {
+fn is_only(held: &&LeftFile) -> bool {
     Arc::strong_count(&held.file) == held.descriptors + 1
 }
 
@@ -68,8 +68,8 @@ impl Remote {
     }
 
     /// Of the files of a program, each once, those come here that no other has and that can: each with what it is from now on.
-    pub async fn fetch(&self, files: &[Held], caller: &Caller) -> Vec<Fetched> {
-        let only: Vec<&Held> = files.iter().filter(is_only).collect();
+    pub async fn fetch(&self, files: &[LeftFile], caller: &Caller) -> Vec<Fetched> {
+        let only: Vec<&LeftFile> = files.iter().filter(is_only).collect();
         let account = self.sockets.lock().upgrade().and_then(|sockets| sockets.account(socket::credentials_of(caller)));
         let Some(account) = account else { return Vec::new() };
         let mut names = self.names_of(files);
@@ -105,16 +105,16 @@ impl Remote {
         fetched
     }
 
-    fn names_of(&self, files: &[Held]) -> BTreeMap<FileRef, Arc<dyn File>> {
-        let named = |held: &Held| {
-            let name = held.file.remote().or_else(|| self.name_of(Epoll::address_of(&held.file)));
+    fn names_of(&self, files: &[LeftFile]) -> BTreeMap<FileRef, Arc<dyn File>> {
+        let named = |held: &LeftFile| {
+            let name = held.file.remote().or_else(|| self.name_of(address_of(&held.file)));
             Some((name?, held.file.clone()))
         };
         files.iter().filter_map(named).collect()
     }
 
     /// Of these files the epolls of other kernels that can come: which watch nothing that is not among `names`.
-    async fn watching(&self, files: &[&Held], names: &BTreeMap<FileRef, Arc<dyn File>>) -> Vec<Moving> {
+    async fn watching(&self, files: &[&LeftFile], names: &BTreeMap<FileRef, Arc<dyn File>>) -> Vec<Moving> {
         let mut epolls = Vec::new();
         for held in files {
             let Some(there) = stand_in(&held.file).ok().filter(|there| there.waiting() == WaitPlace::Epoll) else {

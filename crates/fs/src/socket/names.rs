@@ -5,7 +5,7 @@
 
 use super::{
     flight::Flight,
-    inet::ports::{Claims, Ports},
+    inet::{claims::Claims, ports::Ports},
     Circles, FarSocket, OtherKernels, Socket, SocketKind,
 };
 use crate::control::{UnixCredentials, UnixPlace};

@@ -1,10 +1,12 @@
 //! Files, pipes, terminals and other open objects. Sockets are a subject of their own.
 
 mod control;
+mod ends;
 mod opened;
 pub(crate) mod sockets;
 
 pub use control::*;
+pub use ends::*;
 pub use opened::*;
 pub use sockets::*;
 

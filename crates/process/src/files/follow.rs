@@ -4,7 +4,7 @@
 use super::{Descriptor, Files, Part};
 use crate::Thread;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
-use fs::{Caller, Fetched, File, Held, MOST_FETCHED};
+use fs::{file::address_of, Caller, Fetched, File, LeftFile, MOST_FETCHED};
 use messages::fs::WaitPlace;
 
 /// So many files follow whoever goes elsewhere; more, up to [`MOST_FETCHED`], only one that goes there to talk.
@@ -61,15 +61,13 @@ impl Files {
     /// For the only thread that uses the table: files of other kernels that can follow it here do.
     async fn fetch(&self, caller: &Caller) {
         let Part::Home(table) = &self.part else { return };
-        let mut held: BTreeMap<usize, Held> = BTreeMap::new();
+        let mut held: BTreeMap<usize, LeftFile> = BTreeMap::new();
         for (_, descriptor) in table.lock().iter().take(MOST_FETCHED) {
             let file = &descriptor.file;
-            let held = held
-                .entry(Arc::as_ptr(file).cast::<()>() as usize)
-                .or_insert_with(|| Held { file: file.clone(), descriptors: 0 });
+            let held = held.entry(address_of(file)).or_insert_with(|| LeftFile { file: file.clone(), descriptors: 0 });
             held.descriptors += 1;
         }
-        let held: Vec<Held> = held.into_values().collect();
+        let held: Vec<LeftFile> = held.into_values().collect();
         let fetched = self.system.descriptor_transfer.fetch(&held, caller).await;
         drop(held);
         for Fetched { from, to } in fetched {

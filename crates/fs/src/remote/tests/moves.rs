@@ -9,7 +9,7 @@ use crate::{
     control::{EpollControl, EpollInterest, SocketControl, SocketMessage},
     epoll::{Epoll, EDGE, ONESHOT},
     socket::{NetNamespace, Socket, SocketKind},
-    Fetched, Held,
+    Fetched, LeftFile,
 };
 use machine::account::Accounts;
 
@@ -23,7 +23,7 @@ fn machine(count: usize) -> (Machine, Vec<Arc<NetNamespace>>) {
 
 /// The program on kernel `to` fetches what it has; what has not come is as it was.
 fn fetch(machine: &Machine, to: usize, files: &mut [Arc<dyn File>]) -> usize {
-    let held: Vec<_> = files.iter().map(|file| Held { file: file.clone(), descriptors: 1 }).collect();
+    let held: Vec<_> = files.iter().map(|file| LeftFile { file: file.clone(), descriptors: 1 }).collect();
     let fetched = machine.run(machine.kernels[to].fetch(&held, &caller(1)));
     drop(held);
     take(machine, files, fetched)
@@ -189,7 +189,7 @@ fn ends_that_move_at_the_same_moment() {
             let mut ends = [[machine.pass(0, 2, &end)], [machine.pass(1, 3, &client)]];
             drop((end, client));
             machine.settle();
-            let held = ends.each_ref().map(|[file]| [Held { file: file.clone(), descriptors: 1 }]);
+            let held = ends.each_ref().map(|[file]| [LeftFile { file: file.clone(), descriptors: 1 }]);
             let who = caller(1);
             let mut moves: Vec<BoxFuture<'_, Vec<Fetched>>> = vec![
                 Box::pin(machine.kernels[2].fetch(&held[0], &who)),
@@ -417,7 +417,7 @@ impl Program {
                 let given = here.hand_over(there.me(), &end).await.unwrap().send();
                 let stand_in = there.accept(given).unwrap();
                 crate::file::close(end).await;
-                let held = [Held { file: stand_in.clone(), descriptors: 1 }];
+                let held = [LeftFile { file: stand_in.clone(), descriptors: 1 }];
                 match there.fetch(&held, &caller(1)).await.pop() {
                     Some(Fetched { to, .. }) => (to, true),
                     None => (stand_in, false),

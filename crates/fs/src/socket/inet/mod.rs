@@ -2,6 +2,7 @@
 //! from socket to socket as those of AF_UNIX do; what is TCP's and UDP's own is here: addresses, ports, how connections begin and end.
 
 pub(super) mod address;
+pub(super) mod claims;
 mod echo;
 mod errors;
 pub(super) mod ports;
