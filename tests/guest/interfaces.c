@@ -98,6 +98,8 @@ static void set_again(int fd) {
     struct ifreq asked = {.ifr_name = "lo"};
     SHOW(ioctl(fd, SIOCGIFFLAGS, &asked));
     SHOW(ioctl(fd, SIOCSIFFLAGS, &asked));
+    asked.ifr_flags = IFF_UP;
+    SHOW(ioctl(fd, SIOCSIFFLAGS, &asked));
     SHOW(ioctl(fd, SIOCGIFMTU, &asked));
     SHOW(ioctl(fd, SIOCSIFMTU, &asked));
     SHOW(ioctl(fd, SIOCGIFTXQLEN, &asked));

@@ -12,6 +12,8 @@ pub const QUEUE_LENGTH: u32 = 1000;
 pub const HARDWARE_LENGTH: usize = 6;
 /// IFF_UP, IFF_LOOPBACK, IFF_RUNNING: what ioctls know of the flags.
 pub const FLAGS: u16 = 0x49;
+/// Those that SIOCSIFFLAGS looks at (__dev_change_flags in Linux): it leaves IFF_LOOPBACK and IFF_RUNNING as they are.
+pub const SETTABLE: u16 = 0xf3a5;
 /// With IFF_LOWER_UP, which only netlink and /sys tell.
 pub const ALL_FLAGS: u32 = FLAGS as u32 | 0x1_0000;
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;

@@ -239,7 +239,7 @@ fn of_device(request: u32, asked: &mut InterfaceRequest, admin: bool) -> Result<
     }
     asked.check_device()?;
     match request {
-        SIOCSIFFLAGS => if_so(asked.family() == lo::FLAGS),
+        SIOCSIFFLAGS => if_so((asked.family() ^ lo::FLAGS) & lo::SETTABLE == 0),
         SIOCSIFMTU => if_so(asked.int() == lo::MTU as i32),
         SIOCSIFTXQLEN => if_so(asked.int() == lo::QUEUE_LENGTH as i32),
         SIOCSIFHWADDR | SIOCSIFHWBROADCAST if u32::from(asked.family()) != ARPHRD_LOOPBACK => Err(Errno::EINVAL),
