@@ -35,9 +35,10 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-// A hand starts with a job; `finish` waits until it is done.
+// A hand that has nothing to do starts with a job; `finish` waits until it is done.
 static inline void begin(int who, void (*job)(void)) {
     pthread_mutex_lock(&hands_mutex);
+    MUST(!hands[who].job);
     hands[who].job = job;
     pthread_cond_broadcast(&hands_changed);
     pthread_mutex_unlock(&hands_mutex);
