@@ -31,6 +31,8 @@ static const struct example examples[] = {
     {"pipes of a third kernel", .made_on = MIDDLE, .begins = {FIRST, LAST}, .together = 1},
     {"connection", .through = UNIX, .made_on = FIRST, .begins = {FIRST, LAST}, .together = 1},
     {"connection by TCP", .through = TCP, .made_on = MIDDLE, .begins = {FIRST, LAST}, .together = 1},
+    // This one has the console.
+    {"from the first kernel", .through = UNIX, .made_on = LAST, .begins = {LAST, FIRST}, .together = 1},
     {"both elsewhere", .made_on = MIDDLE, .begins = {LAST, LAST}, .together = 1},
     {"pinned", .made_on = FIRST, .begins = {FIRST, LAST}, .pinned = 1},
     {"keeps a pipe", .made_on = FIRST, .begins = {FIRST, LAST}, .keeps = 1},

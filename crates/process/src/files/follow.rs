@@ -41,13 +41,15 @@ impl Files {
         table.users.total() == 1 && (1..=most).contains(&follow)
     }
 
-    /// Whether a thread that leaves this kernel would leave files here for which it would have to wait from afar: pipes, and sockets and
-    /// epolls that can't follow it. Of what other kernels have nothing is known before it is used here. Of very many: yes. `in_call`: the thread may be
-    /// in a call that has references as well, so it is not looked whether others have.
+    /// Whether a thread that leaves this kernel would leave files here for which it would have to wait from afar: ends of pipes that it reads, and
+    /// sockets and epolls that can't follow it. At a terminal it waits for a person, and what it only writes it need not wait for (its
+    /// standard error, mostly). Of what other kernels have nothing is known before it is used here. Of very many: yes. `in_call`: the thread may
+    /// be in a call that has references as well, so it is not looked whether others have.
     pub(crate) fn stay_behind(&self, in_call: bool) -> bool {
         let stays = |descriptor: &Descriptor| {
             let file = &descriptor.file;
-            let waits_here = !file.is_elsewhere() && !matches!(file.waiting(), WaitPlace::Never);
+            let waits = !matches!(file.waiting(), WaitPlace::Never | WaitPlace::AtOwner) && file.flags().readable();
+            let waits_here = waits && !file.is_elsewhere();
             let comes = if in_call { file.may_move() } else { follows(file) };
             waits_here && !comes
         };
