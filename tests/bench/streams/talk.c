@@ -10,7 +10,7 @@
 #define BLOCK 65536
 // The pair talks so long before the clock starts: under TCG code that was never run is translated first, and a balancer has the time to
 // bring the two together.
-#define WARM 1.5
+#define WARM 1.0
 #define LONG_ENOUGH 0.5
 #define SECOND_INPUT 3
 #define SECOND_OUTPUT 4

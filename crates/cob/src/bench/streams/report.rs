@@ -36,7 +36,7 @@ impl Results {
             "streams {}: medians of {} machines of each system, in turns; ± is half of what lies between the outermost, \"to Linux\" the median of \
              the pairs. Time is that of one operation: a round trip, a block of 64 KiB, a request, a transaction, the whole of hackbench \
              or make. apart: one program is pinned to the first CPU, the other to the last. free: nobody is pinned; of round trips and \
-             bandwidth what was measured began 1.5 s after the start.",
+             bandwidth what was measured began 1 s after the start.",
             self.machine, self.pairs
         )
     }
