@@ -1,6 +1,6 @@
 // Two processes that talk much come together on the kernel that has what they talk through, and then stay: for ten seconds their moves are counted, by
 // themselves and by the kernels, and the messages. They stay where they are if an affinity keeps them apart, if they compute more than they
-// talk, or if the one that would come had to leave a file behind. Connections, and the epolls that wait for them, come along.
+// talk, or if the one that would come talks more through pipes that it would leave behind. Connections, and the epolls that wait for them, come along.
 // cob: link=static kernels=4 compare=self timeout=180 shake=no
 #include "test.h"
 #include <netinet/in.h>
@@ -20,7 +20,8 @@ struct example {
     int made_on;   // the CPU on which the pipes or sockets are made
     int begins[2]; // the CPUs on which the two begin
     int pinned;    // to those
-    int keeps;     // the second has made a pipe, and used it
+    int keeps;     // the second talks more with a child, through pipes of its own
+    int idle;      // it has a pipe of its own, which is of no use
     double work;   // seconds that each computes when it has passed the byte on
     int together;  // what is expected
 };
@@ -35,7 +36,8 @@ static const struct example examples[] = {
     {"from the first kernel", .through = UNIX, .made_on = LAST, .begins = {LAST, FIRST}, .together = 1},
     {"both elsewhere", .made_on = MIDDLE, .begins = {LAST, LAST}, .together = 1},
     {"pinned", .made_on = FIRST, .begins = {FIRST, LAST}, .pinned = 1},
-    {"keeps a pipe", .made_on = FIRST, .begins = {FIRST, LAST}, .keeps = 1},
+    {"idle pipe", .through = UNIX, .made_on = FIRST, .begins = {FIRST, LAST}, .idle = 1, .together = 1},
+    {"talks more with another", .made_on = FIRST, .begins = {FIRST, LAST}, .keeps = 1},
     {"busy", .made_on = FIRST, .begins = {FIRST, LAST}, .work = 0.002},
 };
 
@@ -126,16 +128,35 @@ static ssize_t receive(int epoll, int input, char *byte) {
     return read(input, byte, 1);
 }
 
+// A child that answers until it is left alone: what to read from and to write to.
+static void start_child(int child[2]) {
+    int there[2], back[2];
+    MUST(pipe(there) == 0 && pipe(back) == 0);
+    pid_t pid = fork();
+    MUST(pid >= 0);
+    if (pid == 0) {
+        char byte;
+        close(there[1]), close(back[0]);
+        while (read(there[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1)
+            ;
+        _exit(0);
+    }
+    close(there[0]), close(back[1]);
+    child[0] = back[0], child[1] = there[1];
+}
+
 // One of a pair: passes the byte on, and works while the other one has it.
 static void talker(const struct example *example, int me, int input, int output) {
     char byte = 0;
-    int freed = 0, own[2], epoll = -1;
+    int freed = 0, own[2], epoll = -1, child[2] = {-1, -1};
     move_to(example->begins[me]);
     if (example->through >= UNIX)
         input = output = connection(me, input, &epoll);
     shared->cpu[me] = sched_getcpu();
-    if (me == 1 && example->keeps)
+    if (me == 1 && example->idle)
         MUST(pipe(own) == 0 && write(own[1], &byte, 1) == 1);
+    if (me == 1 && example->keeps)
+        start_child(child);
     if (me == 0)
         MUST(write(output, &byte, 1) == 1);
     while (receive(epoll, input, &byte) == 1) {
@@ -149,10 +170,15 @@ static void talker(const struct example *example, int me, int input, int output)
         shared->rounds += me == 0;
         if (me == 0 && shared->end)
             break;
+        for (int at = 0; me == 1 && example->keeps && at < 4; at++)
+            MUST(write(child[1], &byte, 1) == 1 && read(child[0], &byte, 1) == 1);
         if (write(output, &byte, 1) != 1)
             break;
         for (double end = now() + example->work; now() < end;)
             ;
+        // A moment, in which CPUs halt: who talks without a pause stays apart where kernels have one CPU, for then their CPUs look out for messages.
+        if (me == 0 && !example->work)
+            usleep(1000);
     }
     _exit(0);
 }

@@ -7,14 +7,19 @@
 //! wherever they are: its scheduler counts how often one wakes the other (`sched/src/talk.rs`). While there are counts it looks at them ten times a
 //! second, and has come who of the two is elsewhere: one, or both.
 //!
-//! That pays only if what the wakes cost ([`WAKE_NS`] each) is more than what the CPUs here would lack for one more ([`saves`]). The difference
+//! What a wake costs depends on the CPU that it is for. If that has halted, a doorbell has to wake it ([`WAKE_NS`]); if it looks out for messages, the
+//! message is cheap ([`MESSAGE_NS`]), as cheap as the switch from one of the two to the other on a CPU that they share. So a kernel of one CPU has
+//! who wakes halted CPUs come, and leaves apart who talks so fast that both CPUs look out: apart, those are faster.
+//!
+//! That pays only if what the wakes cost is more than what the CPUs here would lack for one more ([`saves`]). The difference
 //! adds up from look to look, and when it has reached the cost of the move the thread comes (as in renting skis: at most twice as bad
 //! as knowing how long they will talk). So where two kernels have something that the two talk through, the one with fewer touched pages moves,
 //! for its move is earned first; and where the CPUs are saturated they stay apart.
 //!
-//! A thread does not come that would leave behind what it waits for (`Files::stay_behind`): a program with a pipe of its own would send more messages
-//! than before. Connections and epolls that it alone has follow it (`files/follow.rs`). Nor does one come of a process whose other threads work, too:
-//! they were spread to use more CPUs, and share its memory.
+//! A thread does not come that would leave behind what it waits for: sockets and epolls that can't follow it (`Files::stay_behind`; those that
+//! it alone has follow, `files/follow.rs`), or pipes, if it waits more for others than for who it is to come to ([`mostly_talks`]). Nearly every
+//! program has a pipe that it never reads: its standard input. Nor does one come of a process whose other threads work, too: they were spread to use
+//! more CPUs, and share its memory.
 //!
 //! Dangerous: two deciders. [`System::balance`] relieves this kernel, and the wakes bring the thread here again, for ever. So both of a pair that came
 //! together are marked ([`Gathered`]), and the marks travel with them: neither is relieved for [`AGAIN_NS`], twice as long each time the
@@ -38,8 +43,10 @@ use sched::Pair;
 const LOOK_NS: u64 = 100_000_000;
 /// Wakes from one look to the next that are worth a question.
 const LEAST_WAKES: u32 = 10;
-/// What a wake costs for each of the two that is elsewhere: two messages, as a borrowed page takes (balance.rs), and a CPU that mostly has halted.
+/// What a wake costs for each of the two that is elsewhere, if it wakes a CPU that has halted: as much as a borrowed page (balance.rs).
 const WAKE_NS: u64 = 200_000;
+/// The same if the CPU looks out for messages.
+const MESSAGE_NS: u64 = 10_000;
 /// Least time that a thread stays where it has come together with another, and before it goes to another again.
 const AGAIN_NS: u64 = 10_000_000_000;
 /// The stay doubles so often: up to eleven minutes.
@@ -70,14 +77,31 @@ struct PairSample {
     at: u64,
     /// CPU time that the two have used.
     used: [u64; 2],
+    /// How often they have waited.
+    waits: [u64; 2],
     /// CPU time that all threads have used on this kernel.
     all: u64,
+    /// How often this kernel has woken a CPU of another with a doorbell.
+    rung: u64,
+}
+
+/// What wakes cost that many times rang a doorbell of another kernel, ns. The other kernel will have rung as often for CPUs here.
+fn cost_of_wakes(wakes: u64, rung: u64, cpus: usize) -> u64 {
+    let halted = wakes.min(2 * rung);
+    let cheap = if cpus > 1 { MESSAGE_NS } else { 0 };
+    halted * WAKE_NS + (wakes - halted) * cheap
 }
 
 /// What threads save that come here, in thousandths of a CPU, as are its arguments: what the wakes cost (`talk`), less what the CPUs here
 /// (`capacity`) would lack for what is used here (`all`) and by those threads (`used`).
 fn saves(talk: u64, capacity: u64, all: u64, used: u64) -> u64 {
     talk.saturating_sub((all + used).saturating_sub(capacity))
+}
+
+/// Whether a thread that has waited so often did so mostly for the other one, with as many wakes of the two. Half of these are its own, or all,
+/// and both are counted at moments a little apart.
+fn mostly_talks(wakes: u32, waits: u64) -> bool {
+    2 * u64::from(wakes) >= waits
 }
 
 /// Whether a thread may come together with another: it never has, or has not moved lately.
@@ -89,6 +113,22 @@ fn may_gather(gathered: Gathered, here_since: u64, now: u64) -> bool {
 pub(crate) fn stays_gathered(gathered: Gathered, now: u64) -> bool {
     let doubled = gathered.times.saturating_sub(1).min(MOST_DOUBLED);
     gathered.times > 0 && now.saturating_sub(gathered.at) < AGAIN_NS << doubled
+}
+
+impl Pairs {
+    /// What is known of the pair. Of one that has not talked for two looks nothing is: it begins anew.
+    fn take(&self, of: [Actor; 2], now: u64) -> Option<KnownPair> {
+        let mut known = self.known.lock();
+        known.retain(|pair| now.saturating_sub(pair.seen.at) < 3 * LOOK_NS);
+        known.iter().position(|pair| pair.of == of).map(|at| known.swap_remove(at))
+    }
+
+    fn note(&self, pair: KnownPair) {
+        let mut known = self.known.lock();
+        if known.len() < MOST_KNOWN {
+            known.push(pair);
+        }
+    }
 }
 
 impl System {
@@ -123,14 +163,21 @@ impl System {
             return;
         }
         let talkers = [one, two];
-        let comes = |at: &usize| pair.of[*at].kernel() != self.kernel && talkers[*at].may_come;
-        let movers: Vec<usize> = (0..2).filter(comes).collect();
-        if movers.is_empty() {
-            return;
-        }
         let now = self.now();
-        let seen = PairSample { at: now, used: talkers.map(|talker| talker.used_ns), all: self.threads_ns(now) };
-        if self.save(pair, &movers, seen) < movers.iter().map(|&at| cost_of_move(talkers[at].pages)).sum() {
+        let before = self.pairs.take(pair.of, now);
+        let waited = |at: usize| Some(talkers[at].waits.saturating_sub(before.as_ref()?.seen.waits[at]));
+        let comes = |&at: &usize| {
+            let talker = talkers[at];
+            let leaves_much = || talker.leaves_pipes && !waited(at).is_some_and(|waits| mostly_talks(pair.wakes, waits));
+            pair.of[at].kernel() != self.kernel && talker.may_come && !leaves_much()
+        };
+        let movers: Vec<usize> = (0..2).filter(comes).collect();
+        let (used, waits) = (talkers.map(|talker| talker.used_ns), talkers.map(|talker| talker.waits));
+        let seen = PairSample { at: now, used, waits, all: self.threads_ns(now), rung: self.endpoint.stats().doorbells_rung };
+        let saved = before.map_or(0, |before| self.saved(&before, pair, &movers, seen));
+        self.pairs.note(KnownPair { of: pair.of, seen, saved });
+        let costs: u64 = movers.iter().map(|&at| cost_of_move(talkers[at].pages)).sum();
+        if movers.is_empty() || saved < costs {
             return;
         }
         // First the one that is here: see the head of this file.
@@ -143,7 +190,7 @@ impl System {
                 log::debug!("thread {} comes here to talk", mover.thread());
             }
         }
-        self.pairs.known.lock().retain(|known| known.of != pair.of);
+        self.pairs.take(pair.of, now);
     }
 
     async fn ask_talker(&self, talker: Actor) -> Option<Talker> {
@@ -151,23 +198,15 @@ impl System {
     }
 
     /// What it would have saved up to this look if `movers` of the pair had come, ns.
-    fn save(&self, pair: Pair, movers: &[usize], seen: PairSample) -> u64 {
-        let mut all = self.pairs.known.lock();
-        // Who has not talked for two looks has begun anew.
-        all.retain(|known| seen.at.saturating_sub(known.seen.at) < 3 * LOOK_NS);
-        let before = all.iter().position(|known| known.of == pair.of).map(|at| all.swap_remove(at));
-        let saved = before.map_or(0, |before| {
-            let passed = seen.at.saturating_sub(before.seen.at).max(1);
-            let thousandths = |now: u64, before: u64| now.saturating_sub(before) * 1000 / passed;
-            let talk = thousandths(u64::from(pair.wakes) * movers.len() as u64 * WAKE_NS, 0);
-            let used = movers.iter().map(|&at| thousandths(seen.used[at], before.seen.used[at])).sum();
-            let capacity = self.cpu.cpus().len() as u64 * 1000;
-            before.saved + saves(talk, capacity, thousandths(seen.all, before.seen.all), used) * passed / 1000
-        });
-        if all.len() < MOST_KNOWN {
-            all.push(KnownPair { of: pair.of, seen, saved });
-        }
-        saved
+    fn saved(&self, before: &KnownPair, pair: Pair, movers: &[usize], seen: PairSample) -> u64 {
+        let passed = seen.at.saturating_sub(before.seen.at).max(1);
+        let thousandths = |now: u64, before: u64| now.saturating_sub(before) * 1000 / passed;
+        let cpus = self.cpu.cpus().len();
+        let wakes = cost_of_wakes(u64::from(pair.wakes), seen.rung.saturating_sub(before.seen.rung), cpus);
+        let talk = thousandths(wakes * movers.len() as u64, 0);
+        let used = movers.iter().map(|&at| thousandths(seen.used[at], before.seen.used[at])).sum();
+        let capacity = cpus as u64 * 1000;
+        before.saved + saves(talk, capacity, thousandths(seen.all, before.seen.all), used) * passed / 1000
     }
 
     /// Serves [`AskTalker`] of kernel `from`.
@@ -177,8 +216,10 @@ impl System {
         Some(Talker {
             process: thread.process.id,
             used_ns: usage.cpu_ns(),
+            waits: usage.voluntary_switches,
             pages: usage.minor_faults,
             may_come: thread.may_leave_for(from, usage.cpu_ns()),
+            leaves_pipes: thread.process.files().leave_pipes(),
         })
     }
 
@@ -249,7 +290,16 @@ mod tests {
         assert_eq!(saves(1000, 1000, 900, 900), 200);
     }
 
-    /// A model of two processes on two kernels of a CPU each, which use `used` and wake each other so often in a second while they are apart: both
+    #[test]
+    fn a_wake_costs_little_where_cpus_look_out() {
+        assert_eq!(cost_of_wakes(1000, 500, 1), 1000 * WAKE_NS);
+        assert_eq!(cost_of_wakes(1000, 5000, 2), 1000 * WAKE_NS);
+        assert_eq!(cost_of_wakes(1000, 0, 1), 0);
+        assert_eq!(cost_of_wakes(1000, 0, 2), 1000 * MESSAGE_NS);
+        assert_eq!(cost_of_wakes(1000, 100, 2), 200 * WAKE_NS + 800 * MESSAGE_NS);
+    }
+
+    /// A model of two processes on two kernels of a CPU each, which use `used` and wake each other so often in a second while they are apart, each time a CPU that has halted: both
     /// deciders, for ten minutes. `crowded`: the balancer relieves the kernel on which they are together as soon as it may.
     fn moves(used: u64, wakes: u64, crowded: bool) -> Vec<u64> {
         let mut gathered = Gathered::default();

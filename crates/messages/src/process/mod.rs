@@ -56,10 +56,14 @@ pub struct Talker {
     pub process: Pid,
     /// CPU time that it has used.
     pub used_ns: u64,
+    /// How often it has waited.
+    pub waits: u64,
     /// Pages that it has touched.
     pub pages: u64,
-    /// It may come to the kernel that asks, and leaves nothing behind that it would have to go back for.
+    /// It may come to the kernel that asks, with the sockets and epolls that it has.
     pub may_come: bool,
+    /// It would leave pipes or their like behind: worth it only if it mostly waits for the other one.
+    pub leaves_pipes: bool,
 }
 
 messages! {

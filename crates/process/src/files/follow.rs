@@ -41,22 +41,30 @@ impl Files {
         table.users.total() == 1 && (1..=most).contains(&follow)
     }
 
-    /// Whether a thread that leaves this kernel would leave files here for which it would have to wait from afar: ends of pipes that it reads, and
-    /// sockets and epolls that can't follow it. At a terminal it waits for a person, and what it only writes it need not wait for (its
-    /// standard error, mostly). Of what other kernels have nothing is known before it is used here. Of very many: yes. `in_call`: the thread may
-    /// be in a call that has references as well, so it is not looked whether others have.
+    /// Whether a thread that leaves this kernel would leave sockets or epolls here, which it would use from afar: those that can't follow it. Of
+    /// what other kernels have nothing is known before it is used here. Of very many files: yes. `in_call`: the thread may be in a call that has
+    /// references as well, so it is not looked whether others have.
     pub(crate) fn stay_behind(&self, in_call: bool) -> bool {
-        let stays = |descriptor: &Descriptor| {
-            let file = &descriptor.file;
-            let waits = !matches!(file.waiting(), WaitPlace::Never | WaitPlace::AtOwner) && file.flags().readable();
-            let waits_here = waits && !file.is_elsewhere();
-            let comes = if in_call { file.may_move() } else { follows(file) };
-            waits_here && !comes
-        };
-        let stays = |(at, descriptor): (usize, &Descriptor)| at == MOST_FETCHED || stays(descriptor);
+        self.any(|file| {
+            let talks = matches!(file.waiting(), WaitPlace::Socket(_) | WaitPlace::Epoll);
+            talks && !file.is_elsewhere() && !if in_call { file.may_move() } else { follows(file) }
+        })
+    }
+
+    /// Whether it would leave ends of pipes here that can be read, or their like (eventfds, timers). At a terminal it waits for a person.
+    pub(crate) fn leave_pipes(&self) -> bool {
+        self.any(|file| {
+            let waits = matches!(file.waiting(), WaitPlace::Here | WaitPlace::Signals);
+            waits && !file.is_elsewhere() && file.flags().readable()
+        })
+    }
+
+    /// Whether one of the files that are known here is so, or there are very many.
+    fn any(&self, so: impl Fn(&Arc<dyn File>) -> bool) -> bool {
+        let so = |(at, descriptor): (usize, &Descriptor)| at == MOST_FETCHED || so(&descriptor.file);
         match &self.part {
-            Part::Home(table) => table.lock().iter().map(|(_, descriptor)| descriptor).enumerate().any(stays),
-            Part::Cache(cache) => cache.lock().known.values().enumerate().any(stays),
+            Part::Home(table) => table.lock().iter().map(|(_, descriptor)| descriptor).enumerate().any(so),
+            Part::Cache(cache) => cache.lock().known.values().enumerate().any(so),
         }
     }
 

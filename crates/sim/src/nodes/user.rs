@@ -56,6 +56,8 @@ pub mod call {
     pub const DUP: u64 = 32;
     pub const DUP2: u64 = 33;
     pub const GETPID: u64 = 39;
+    pub const SOCKET: u64 = 41;
+    pub const LISTEN: u64 = 50;
     pub const CLONE: u64 = 56;
     pub const SCHED_YIELD: u64 = 24;
     pub const FORK: u64 = 57;

@@ -89,17 +89,19 @@ fn an_affinity_wins() {
 }
 
 #[test]
-fn who_would_leave_a_pipe_behind_stays() {
+fn who_would_leave_a_listener_behind_stays() {
     let nodes = Nodes::new(shape(1, 2));
     let thread = nodes.boot(0);
     nodes.user.events();
     let child = born(&nodes, thread, Command::plain(call::FORK, &[]));
     let other = 1 - kernel(&nodes, child);
+    let listens = vec![Command::plain(call::SOCKET, &[2, 1, 0]), Command::plain(call::LISTEN, &[0, 1])];
+    assert_eq!(results(&nodes, child, listens), [0, 0]);
+    assert!(!gather(&nodes, child, other));
+    assert_eq!(results(&nodes, child, vec![Command::plain(call::CLOSE, &[0])]), [0]);
+    // What it has of pipes keeps it only if it waits there: who asks sees that.
     let pipe = Command::new(call::PIPE2, &[Arg::Output, Arg::Value(0)]).output(8);
     assert_eq!(results(&nodes, child, vec![pipe]), [0]);
-    assert!(!gather(&nodes, child, other));
-    let close = |fd: u64| Command::plain(call::CLOSE, &[fd]);
-    assert_eq!(results(&nodes, child, vec![close(0), close(1)]), [0, 0]);
     assert!(gather(&nodes, child, other));
     nodes.end_all();
 }
