@@ -28,7 +28,7 @@ const NOBODY: u32 = 65534;
 
 const MAKEFILE: &str = "objects := $(patsubst %.i,%.o,$(wildcard *.i))
 all.o: $(objects)
-\tld -r -o $@ $^
+\tld -r -z muldefs -o $@ $^
 %.o: %.i
 \tgcc -O1 -c -o $@ $<
 clean:
@@ -117,7 +117,8 @@ fn postgres(content: &mut Content) -> Result<()> {
     let data = files.path().join("data");
     let mut command = Command::new(initdb);
     command.args(["-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1", "-D"]);
-    command.arg(&data).current_dir("/");
+    // The machines have no zones but this one.
+    command.arg(&data).current_dir("/").env("TZ", "GMT");
     if nix::unistd::Uid::effective().is_root() {
         fs::create_dir(&data)?;
         [files.path(), &data].into_iter().try_for_each(|path| std::os::unix::fs::chown(path, Some(NOBODY), None))?;
