@@ -1,7 +1,7 @@
 //! Sockets of programs on several kernels: connections (streams and packets of AF_UNIX, TCP) and datagrams (AF_UNIX, UDP).
 //!
 //! Programs connect, accept, send numbered bytes and packets with and without files, receive and peek, shut and close, poll,
-//! wait in epolls or not, are interrupted, have sockets of other kernels, give them to each other, and die with kernels.
+//! wait in epolls or not, are interrupted, have sockets of other kernels or take them along, give them to each other, and die with kernels.
 //!
 //! What is right? In a step several calls begin at the same time, and it ends when the machine rests. Between two steps the model knows what was
 //! sent and received at each end, what is shut or closed, and how many wait in each backlog. In a step nobody knows the order. So

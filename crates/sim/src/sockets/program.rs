@@ -21,7 +21,7 @@ use fs::{
     event::EventFd,
     pipe::pipe,
     socket::{Protocol, Socket, SocketKind},
-    Control, Events, File, OpenFlags,
+    Control, Events, File, LeftFile, OpenFlags,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,6 +48,8 @@ pub enum What {
     Epoll { on: KernelId, waits: bool },
     Mail { mail: Mail, waits: bool },
     Fetch { at: usize, waits: bool },
+    /// The end's program, which alone has it, has come to another kernel: the end follows it there.
+    Follow { end: End },
 }
 
 /// What happens in a step.
@@ -216,12 +218,13 @@ impl Program {
         self.dead.contains(&kernel)
     }
 
-    /// Ends that programs have.
+    /// Ends that programs have and can use.
     fn ends(&self) -> Vec<End> {
         let ends = (0..self.connections.len()).flat_map(|number| [(number, 0), (number, 1)]);
         ends.filter(|(number, side)| {
             let connection = &self.connections[*number];
-            matches!(connection.phase, Phase::Queued | Phase::Accepted) && connection.sides[*side].file.is_some()
+            let used = matches!(connection.phase, Phase::Queued | Phase::Accepted);
+            used && connection.sides[*side].file.is_some() && !self.follows((*number, *side))
         })
         .collect()
     }
@@ -234,9 +237,22 @@ impl Program {
         self.calls.iter().any(|call| matches!(&call.what, What::Send { end: of, .. } if *of == end))
     }
 
+    fn follows(&self, end: End) -> bool {
+        self.calls.iter().any(|call| matches!(&call.what, What::Follow { end: of } if *of == end))
+    }
+
+    /// Whether the end is on another kernel than the only program that has it, which does nothing else just now.
+    fn may_follow(&self, end: End) -> bool {
+        let side = &self.connections[end.0].sides[end.1];
+        let waits = |call: &Call| matches!(call.what, What::Epoll { on, .. } if on == side.user);
+        let alone = side.twin.is_none() && !self.is_in_use(end) && !self.calls.iter().any(waits);
+        side.kernel != side.user && alone && !self.is_lost(end)
+    }
+
     fn is_in_use(&self, end: End) -> bool {
         self.calls.iter().any(|call| match &call.what {
-            What::Receive { end: of, .. } | What::Send { end: of, .. } | What::Shut { end: of, .. } => *of == end,
+            What::Receive { end: of, .. } | What::Send { end: of, .. } => *of == end,
+            What::Shut { end: of, .. } | What::Follow { end: of } => *of == end,
             What::Poll { ends, .. } => ends.iter().any(|(of, _)| *of == end),
             What::Connect { .. }
             | What::Accept { .. }
@@ -289,7 +305,8 @@ impl Program {
                 Act::Watch { end: end?, edge: flag, wanted }
             }
             78..=80 => Act::Task(What::Epoll { on: self.epoll_of(end?)?, waits }),
-            81..=83 => {
+            81 => Act::Task(What::Follow { end: end.filter(|end| self.may_follow(*end))? }),
+            82..=83 => {
                 let mut polled: Vec<(End, Events)> = Vec::new();
                 let user = self.user(end?);
                 for number in numbers {
@@ -495,6 +512,12 @@ impl Program {
             What::Epoll { on, waits } => (*on, self.start_epoll(*on, *waits)),
             What::Mail { mail, waits } => self.start_mail(mail, *waits),
             What::Fetch { at, waits } => self.start_fetch(*at, *waits),
+            What::Follow { end } => {
+                let (user, remote) = (self.user(*end), self.kernels.of(self.user(*end)).remote.clone());
+                let held = [self.file(*end)].into_iter().chain(self.watcher_of(*end));
+                let held = held.map(|file| LeftFile { file, descriptors: 1 }).collect();
+                (user, Task::start(&self.kernels, user, &who, task::follow(remote, who.clone(), held)))
+            }
         };
         self.calls.push(Call { what, on, task });
     }

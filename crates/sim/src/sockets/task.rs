@@ -6,7 +6,9 @@ use ::machine::{errno::Result, sync::Lock, Errno, KernelId};
 use fs::{
     control::{EpollInterest, SocketAddress, SocketControl, SocketMessage},
     file::{Access, Destination, Patience, Source},
-    poll, Caller, Control, ControlAnswer, Events, File,
+    poll,
+    remote::Remote,
+    Caller, Control, ControlAnswer, Events, Fetched, File, LeftFile,
 };
 use std::{
     future::{poll_fn, Future},
@@ -30,6 +32,7 @@ pub enum Answer {
     Accepted(Result<(Arc<dyn File>, Option<u64>)>),
     Polled(Result<Vec<Events>>),
     Ready(Result<Vec<EpollInterest>>),
+    Followed(Vec<Fetched>),
     /// It did nothing.
     Interrupted,
 }
@@ -240,4 +243,11 @@ pub async fn poll(files: Vec<(Arc<dyn File>, Events)>, who: Caller, waits: bool)
 pub async fn epoll(epoll: Arc<dyn File>, who: Caller, waits: bool) -> Answer {
     let wait = if waits { fs::epoll::Wait::ForEver } else { fs::epoll::Wait::No };
     Answer::Ready(fs::epoll::wait(&epoll, &who, 64, wait).await)
+}
+
+/// What a thread does first that has come to another kernel.
+pub async fn follow(remote: Arc<Remote>, who: Caller, held: Vec<LeftFile>) -> Answer {
+    // It is not in a system call, so no signal interrupts it.
+    let _held = who.shield.hold();
+    Answer::Followed(remote.fetch(&held, &who).await)
 }

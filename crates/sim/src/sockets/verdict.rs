@@ -9,7 +9,8 @@ use super::{
 };
 use crate::scenario::Log;
 use ::machine::{Errno, KernelId};
-use fs::Events;
+use fs::{Events, Fetched};
+use std::sync::Arc;
 
 impl Program {
     /// The machine rests.
@@ -23,6 +24,7 @@ impl Program {
             }
         }
         ended.iter().for_each(|(what, _, answer)| log.line(|| format!("          {what:?}: {}", said(answer))));
+        ended.iter_mut().for_each(|(what, on, answer)| self.note_followed(what, *on, answer));
         for side in self.connections.iter_mut().flat_map(|it| &mut it.sides) {
             // An end may move.
             if let Some(file) = &side.file {
@@ -54,6 +56,19 @@ impl Program {
         self.look();
         self.look_at_backlogs();
         self.look_into_boxes();
+    }
+
+    /// The end is another file now, unless it was closed meanwhile.
+    fn note_followed(&mut self, what: &What, on: KernelId, answer: &mut Answer) {
+        let (What::Follow { end }, Answer::Followed(fetched)) = (what, answer) else { return };
+        let file = &mut self.connections[end.0].sides[end.1].file;
+        for Fetched { from, to } in fetched.drain(..) {
+            if file.as_ref().is_some_and(|file| Arc::ptr_eq(file, &from)) {
+                *file = Some(to);
+            }
+            self.kernels.machine.start_on(on, fs::file::close(from));
+        }
+        self.kernels.machine.settle();
     }
 
     fn note_sent(&mut self, what: &What, answer: &Answer) {
@@ -204,6 +219,7 @@ impl Program {
                 Ok(_) => true,
                 Err(error) => self.may_fetch(*at, before.mail.get(*at).copied().unwrap_or_default(), *waits, *error),
             },
+            (What::Follow { .. }, Answer::Followed(_)) => true,
             (What::Poll { ends, .. }, _) if ends.iter().any(|(end, _)| self.is_free(*end)) => true,
             (What::Poll { ends, waits }, Answer::Polled(Ok(told))) => {
                 self.may_be_told(before, ends, told, *waits, busy)
@@ -245,7 +261,7 @@ impl Program {
             What::Send { end, bytes, waits, .. } => {
                 *waits && !self.is_lost(*end) && self.now(end.0).may_wait_to_send(end.1, *bytes)
             }
-            What::Shut { .. } => false,
+            What::Shut { .. } | What::Follow { .. } => false,
             What::Connect { connection, waits } => *waits && self.may_wait_to_connect(*connection),
             What::Accept { listener, waits } => *waits && self.may_wait_to_accept(*listener),
             What::Epoll { on, waits } => *waits && self.may_wait_in_epoll(*on),
@@ -303,7 +319,7 @@ pub fn moving(what: &What) -> Option<(End, bool)> {
 
 fn ends(what: &What) -> Vec<End> {
     match what {
-        What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. } => vec![*end],
+        What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. } | What::Follow { end } => vec![*end],
         What::Connect { connection, .. } => vec![(*connection, 0)],
         What::Accept { .. } | What::Epoll { .. } | What::Mail { .. } | What::Fetch { .. } => Vec::new(),
         What::Poll { ends, .. } => ends.iter().map(|(end, _)| *end).collect(),
@@ -322,6 +338,7 @@ fn said(answer: &Answer) -> String {
         Answer::Accepted(accepted) => format!("accepted {:?}", accepted.as_ref().map(|(_, which)| which)),
         Answer::Polled(told) => format!("{told:?}"),
         Answer::Ready(ready) => watch::shown(ready),
+        Answer::Followed(fetched) => format!("{} came along", fetched.len()),
         Answer::Interrupted => "interrupted".into(),
     }
 }

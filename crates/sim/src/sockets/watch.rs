@@ -81,9 +81,19 @@ impl Program {
         entries.filter(|entry| entry.end == end).for_each(|entry| entry.held = false);
     }
 
+    /// The epoll of its program's kernel, if that watches it.
+    pub(super) fn watcher_of(&self, end: End) -> Option<Arc<dyn File>> {
+        let watcher = self.watchers.get(&self.user(end))?;
+        watcher.entries.iter().any(|entry| entry.end == end).then(|| watcher.file.clone())
+    }
+
     pub(super) fn epoll_of(&self, end: End) -> Option<KernelId> {
         let kernel = self.user(end);
-        let waits = |call: &Call| matches!(call.what, What::Epoll { on, .. } if on == kernel);
+        let waits = |call: &Call| match &call.what {
+            What::Epoll { on, .. } => *on == kernel,
+            What::Follow { .. } => call.on == kernel,
+            _ => false,
+        };
         let entered = self.watchers.get(&kernel).is_some_and(|watcher| !watcher.entries.is_empty());
         (entered && !self.calls.iter().any(waits)).then_some(kernel)
     }
