@@ -128,7 +128,7 @@ impl System {
     /// Load of a kernel as the board says, and what is on its way there from here: in threads. Those of low priority count for the
     /// part of a CPU that they would take from another thread (none, of SCHED_IDLE), and nobody moves for less than half a thread.
     fn expected_load(&self, kernel: KernelId, own: usize) -> usize {
-        let under_way = self.balance.under_way.lock().get(&kernel).copied().unwrap_or(0);
+        let under_way = self.placing.balance.under_way.lock().get(&kernel).copied().unwrap_or(0);
         let worth = match kernel == self.kernel {
             // The board is told only now and then.
             true => self.scheduler.worth().saturating_sub(own),
@@ -140,10 +140,10 @@ impl System {
     /// Called by a CPU on which threads wait: may send one of them to another kernel.
     pub fn balance(&self) {
         let now = self.now();
-        self.balance.pressed.store(true, Relaxed);
-        let waited = self.balance.pressure.lock().note(now, true);
-        let due = self.balance.next_look.load(Relaxed);
-        let looks = |next: u64| self.balance.next_look.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
+        self.placing.balance.pressed.store(true, Relaxed);
+        let waited = self.placing.balance.pressure.lock().note(now, true);
+        let due = self.placing.balance.next_look.load(Relaxed);
+        let looks = |next: u64| self.placing.balance.next_look.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
         if now < due || !looks(now + LOOK_NS) {
             return;
         }
@@ -160,18 +160,18 @@ impl System {
             }
             None => {}
         }
-        self.balance.pressure.lock().waited = 0;
+        self.placing.balance.pressure.lock().waited = 0;
     }
 
     /// Called by a CPU on which no thread waits: notes that nobody here needs relief, unless a sibling CPU is crowded.
     pub fn relax(&self) {
         self.pack();
-        if !self.balance.pressed.load(Relaxed) || self.is_crowded() {
+        if !self.placing.balance.pressed.load(Relaxed) || self.is_crowded() {
             return;
         }
-        if self.balance.pressure.lock().note(self.now(), false) == 0 {
+        if self.placing.balance.pressure.lock().note(self.now(), false) == 0 {
             // A sibling that sees somebody waiting this moment says so again at its next turn.
-            self.balance.pressed.store(false, Relaxed);
+            self.placing.balance.pressed.store(false, Relaxed);
         }
     }
 
@@ -200,7 +200,7 @@ impl System {
 
     /// A thread has been told to go to `kernel` (`true`), or has arrived or given up (`false`).
     pub(crate) fn note_under_way(&self, kernel: KernelId, leaves: bool) {
-        let mut under_way = self.balance.under_way.lock();
+        let mut under_way = self.placing.balance.under_way.lock();
         let count = under_way.entry(kernel).or_default();
         *count = if leaves { *count + 1 } else { count.saturating_sub(1) };
     }

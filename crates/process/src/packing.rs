@@ -18,8 +18,8 @@ impl System {
         if !self.placement.packs() {
             return;
         }
-        let (now, due) = (self.now(), self.packing.0.load(Relaxed));
-        if now < due || self.packing.0.compare_exchange(due, now + LOOK_NS, Relaxed, Relaxed).is_err() {
+        let (now, due) = (self.now(), self.placing.packing.0.load(Relaxed));
+        if now < due || self.placing.packing.0.compare_exchange(due, now + LOOK_NS, Relaxed, Relaxed).is_err() {
             return;
         }
         let threads: Vec<Arc<Thread>> = {

@@ -139,8 +139,8 @@ impl System {
             return;
         }
         let now = self.now();
-        let due = self.pairs.next_look.load(Relaxed);
-        if now < due || self.pairs.next_look.compare_exchange(due, now + LOOK_NS, Relaxed, Relaxed).is_err() {
+        let due = self.placing.pairs.next_look.load(Relaxed);
+        if now < due || self.placing.pairs.next_look.compare_exchange(due, now + LOOK_NS, Relaxed, Relaxed).is_err() {
             return;
         }
         let pairs = talk.take(LEAST_WAKES);
@@ -164,7 +164,7 @@ impl System {
         }
         let talkers = [one, two];
         let now = self.now();
-        let before = self.pairs.take(pair.of, now);
+        let before = self.placing.pairs.take(pair.of, now);
         let waited = |at: usize| Some(talkers[at].waits.saturating_sub(before.as_ref()?.seen.waits[at]));
         let comes = |&at: &usize| {
             let talker = talkers[at];
@@ -175,7 +175,7 @@ impl System {
         let (used, waits) = (talkers.map(|talker| talker.used_ns), talkers.map(|talker| talker.waits));
         let seen = PairSample { at: now, used, waits, all: self.threads_ns(now), rung: self.endpoint.stats().doorbells_rung };
         let saved = before.map_or(0, |before| self.saved(&before, pair, &movers, seen));
-        self.pairs.note(KnownPair { of: pair.of, seen, saved });
+        self.placing.pairs.note(KnownPair { of: pair.of, seen, saved });
         let costs: u64 = movers.iter().map(|&at| cost_of_move(talkers[at].pages)).sum();
         if movers.is_empty() || saved < costs {
             return;
@@ -190,7 +190,7 @@ impl System {
                 log::debug!("thread {} comes here to talk", mover.thread());
             }
         }
-        self.pairs.take(pair.of, now);
+        self.placing.pairs.take(pair.of, now);
     }
 
     async fn ask_talker(&self, talker: Actor) -> Option<Talker> {

@@ -11,11 +11,11 @@ use alloc::{
     vec::Vec,
 };
 use core::any::{Any, TypeId};
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;
 use fs::{Caller, Fetched, File, LeftFile, Paths};
 use futex::Futexes;
-
 use machine::{
     account::Accounts,
     errno::Result,
@@ -80,43 +80,22 @@ pub struct Counters {
     pub(crate) fpu_owners: Vec<AtomicU64>,
 }
 
-/// What a kernel knows of processes, and all that they are built on.
+/// What decides on which kernel threads run, beside [`Parts::placement`].
+#[derive(Default)]
+pub(crate) struct Placing {
+    pub balance: crate::balance::Balance,
+    pub pairs: crate::pairs::Pairs,
+    pub packing: crate::packing::Packing,
+}
+
+/// What a kernel knows of processes. What it is made of ([`Parts`]) are fields of it, too.
 pub struct System {
-    /// This kernel.
-    pub kernel: KernelId,
-    /// Its CPUs.
-    pub cpu: Arc<dyn Cpu>,
-    /// Its memory.
-    pub memory: Arc<dyn Memory>,
-    /// Who pays for what this kernel keeps.
-    pub accounts: Arc<Accounts>,
-    /// Its end of the fabric.
-    pub endpoint: Arc<Endpoint>,
-    /// Its run queues.
-    pub scheduler: Arc<Scheduler>,
-    /// Its address spaces.
-    pub vm: Arc<Vm>,
-    /// Its futex queues.
-    pub futexes: Arc<Futexes>,
-    /// The names of files, wherever they are kept.
-    pub paths: Arc<dyn Paths>,
-    /// Sends and receives open files.
-    pub descriptor_transfer: Arc<dyn DescriptorTransfer>,
-    /// Says where threads run.
-    pub placement: Arc<dyn Placement>,
-    /// Fault injection, see inject.rs.
-    pub injector: Option<Arc<FaultInjector>>,
-    /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
-    pub board_load: fn(KernelId) -> usize,
-    /// The system call layer, which runs each thread.
-    pub abi: Arc<dyn Abi>,
+    parts: Parts,
     /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
     pub machine: Lock<Vec<(KernelId, Vec<CpuId>)>>,
     pub(crate) at_end: Lock<Option<Arc<dyn AtEnd>>>,
     machine_changed: WaitQueue,
-    pub(crate) balance: crate::balance::Balance,
-    pub(crate) pairs: crate::pairs::Pairs,
-    pub(crate) packing: crate::packing::Packing,
+    pub(crate) placing: Placing,
     /// The time that threads have had each CPU, by its index.
     pub(crate) threads_time: Vec<Stopwatch>,
     /// For `cob run --stats`.
@@ -136,7 +115,7 @@ pub struct System {
     pub(crate) clock: crate::vdso::WallClock,
     /// Serial numbers of descriptor tables, sharing groups and rounds.
     pub(crate) serials: Serials,
-    /// LeftFile while this kernel sends a signal to many.
+    /// Held while this kernel sends a signal to many.
     pub(crate) rounds: AsyncLock<()>,
     /// What the layer above keeps per kernel, by type.
     extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
@@ -157,7 +136,7 @@ pub struct Parts {
     pub cpu: Arc<dyn Cpu>,
     /// Its memory.
     pub memory: Arc<dyn Memory>,
-    /// The account that is charged for what this kernel keeps.
+    /// Who pays for what this kernel keeps.
     pub accounts: Arc<Accounts>,
     /// Its end of the fabric.
     pub endpoint: Arc<Endpoint>,
@@ -173,12 +152,20 @@ pub struct Parts {
     pub descriptor_transfer: Arc<dyn DescriptorTransfer>,
     /// Says where threads run.
     pub placement: Arc<dyn Placement>,
-    /// Fault injection, if `cob.shake` asks for it.
+    /// Fault injection (inject.rs), if `cob.shake` asks for it.
     pub injector: Option<Arc<FaultInjector>>,
     /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
     pub board_load: fn(KernelId) -> usize,
-    /// Runs them.
+    /// The system call layer, which runs each thread.
     pub abi: Arc<dyn Abi>,
+}
+
+impl Deref for System {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl System {
@@ -207,27 +194,12 @@ impl System {
             ids: Ids::new(parts.kernel, parts.kernels, parts.memory.boot_generation()),
             serials: Serials::new(&*parts.memory),
             rounds: AsyncLock::new(()),
-            kernel: parts.kernel,
             machine: Lock::new(alloc::vec![(parts.kernel, parts.cpu.cpus().to_vec())]),
             machine_changed: WaitQueue::new(),
             at_end: Lock::default(),
             scratch: Scratch::new(parts.cpu.cpus().len()),
-            cpu: parts.cpu,
-            memory: parts.memory,
-            accounts: parts.accounts,
-            endpoint: parts.endpoint,
-            scheduler: parts.scheduler,
-            vm: parts.vm,
-            futexes: parts.futexes,
-            paths: parts.paths,
-            descriptor_transfer: parts.descriptor_transfer,
-            placement: parts.placement,
-            injector: parts.injector,
-            board_load: parts.board_load,
-            abi: parts.abi,
-            balance: Default::default(),
-            pairs: Default::default(),
-            packing: Default::default(),
+            parts,
+            placing: Default::default(),
             threads_time,
             counters,
             load_average: LoadAverage::default(),
