@@ -133,6 +133,7 @@ impl System {
         result
     }
 
+    /// Asks every kernel once: how many processes were found, and how many of them were signalled.
     async fn signal_round(self: &Arc<Self>, message: &SignalGroup) -> (u32, u32) {
         let (mut found, mut reached) = self.signal_group_here(message.clone()).await;
         for kernel in self.others() {
@@ -144,7 +145,7 @@ impl System {
         (found, reached)
     }
 
-    /// Of the processes at home here that the round has not come to: how many there are, and how many may be signalled.
+    /// Signals the processes at home here that the round has not reached yet: how many there are, and how many of them `sender` may signal.
     pub(crate) async fn signal_group_here(self: &Arc<Self>, message: SignalGroup) -> (u32, u32) {
         let SignalGroup { group, signal, sender, except } = message;
         let meant: alloc::vec::Vec<_> = {
@@ -269,6 +270,7 @@ impl System {
         });
     }
 
+    /// The thread is here: it gets the signal.
     async fn deliver(self: &Arc<Self>, thread: &Arc<crate::Thread>, message: SignalThread) -> Result<()> {
         if message.sender.is_some_and(|sender| !may_signal(&sender, &thread.state.lock().credentials)) {
             return Err(Errno::EPERM);

@@ -1,8 +1,8 @@
 //! Stopping a process and continuing it (man 7 signal).
 //!
-//! A stop has its effect when a thread takes it, SIGCONT when it is sent. So a stop is on its way for a while: it waits at the
-//! home or with a thread, moves with the thread, is in the hands of a thread that has taken it; and a SIGCONT that is sent
-//! meanwhile must make it void wherever it is, or the process would stand for ever:
+//! A stop has its effect when a thread takes it, SIGCONT when it is sent. So a stop is under way for a while: it waits at the
+//! home or with a thread, it moves with the thread, or a thread has taken it and the home has not heard of that. A SIGCONT that is sent
+//! meanwhile must make it void wherever it is, or the process would stay stopped for ever:
 //!
 //! ```text
 //!   thread (K1)                 home                       sender
@@ -16,11 +16,11 @@
 //! The home numbers the SIGCONTs (`Pending::continues`, under the lock of its state), and a stop carries the number that was the
 //! last when it was sent: one for the process gets it in its queue at home, one for a thread asks the home ([`Sending`]) before it goes
 //! to the thread. The home stops the process only if the number is still the last; check and change are one step there.
-//! Who takes a stop may find it discarded (a replica hears of SIGCONT before kill returns), but that is for the eyes of sigpending and of
-//! handlers of SIGTSTP; the number decides.
+//! SIGCONT also removes stops that wait (a replica hears of it before kill returns), so that sigpending shows none and no handler
+//! of SIGTSTP runs; but whether the process stops, the number decides.
 //!
 //! Stops and continuations are ordered (`StopState::order`): two CPUs of the home may tell a replica in another order than they happened.
-//! The parent has been told when kill returns: a shell that continues a job and waits for it must not find it stopped.
+//! kill(SIGCONT) returns when the parent has been told: a shell that continues a job and waits for it must not find it stopped.
 
 use crate::{process::Flags, Process, System};
 use abi::signal::{DefaultAction, Signal, SignalInfo, SignalSet, Taken};
@@ -102,7 +102,7 @@ impl Process {
         self.stop_here(signal, continues).await;
     }
 
-    /// At home.
+    /// At home: stops the process, unless SIGCONT has been sent since.
     pub(crate) async fn stop_here(self: &Arc<Self>, signal: Signal, continues: u64) {
         let Some(home) = self.home().filter(|_| !self.has(Flags::ENDING)) else { return };
         let stop_state = {
@@ -118,6 +118,7 @@ impl Process {
         self.tell_parent(ChildEvent::Stopped(signal), stop_state.order).await;
     }
 
+    /// Tells every replica whether the process is stopped, and waits until all have heard.
     async fn tell_stop_state(&self, stop_state: StopState) {
         self.set_stop_state(stop_state);
         let replicas = self.replicas();

@@ -4,9 +4,9 @@
 //! for. After the wait everything is looked at afresh, so nothing that happened meanwhile can be missed, and
 //! of several faults on one page the first makes the frame and the others find it.
 //!
-//! The same step serves faults of other kernels (`export`): then anonymous memory must not be copy-on-write in a
-//! region that may be written (the copy is made first: who reads it writes it soon), and a frame the other kernel
-//! offered is used for a page that does not exist yet. A page of a file that nobody wrote stays the file's, and memory that was only
+//! The same step serves faults of other kernels (`export`), with two differences. Before another kernel gets a
+//! copy-on-write page of a region that may be written, the owner makes the copy: who reads such a page mostly writes it soon. And a page that
+//! does not exist yet is made of a frame that the other kernel offers. A page of a file that nobody wrote stays the file's, and memory that was only
 //! read is the page of zeros everywhere.
 
 use crate::{
@@ -116,7 +116,7 @@ pub(crate) enum Resolution {
     TakeBack(Arc<dyn Object>, u64),
     /// A copy must be made of a page other kernels can read: they give it back first.
     Withdraw(Withdrawal),
-    /// Pages of zeros in this range are about to be others: kernels that can read them give them back first.
+    /// Pages of zeros in this range are about to be replaced: kernels that can read them give them back first.
     WithdrawZeros(Withdrawal, PageRange),
 }
 
@@ -181,13 +181,13 @@ impl Space {
         }
     }
 
-    /// Makes room when no frame was left. False: that is hopeless.
+    /// Frees memory after a step has found no free frame. False: there is nothing left to free.
     pub(crate) async fn try_again(&self, missing: Missing, attempts: &mut usize) -> bool {
         *attempts += 1;
         *attempts <= crate::relief::ATTEMPTS && Box::pin(self.vm.make_room(self.id, missing)).await
     }
 
-    /// The sharers of a page that was kept busy have given it back.
+    /// All kernels that could read a page, which was kept busy meanwhile, have given it back.
     fn not_exported(&self, page: Page) {
         let mut state = self.state.lock();
         state.exports.remove(PageRange::one(page));
@@ -196,7 +196,7 @@ impl Space {
         self.not_busy(PageRange::one(page));
     }
 
-    /// The sharers of the pages of zeros in a range that was kept busy have given them back. Some may have gone with a change.
+    /// All kernels that could read pages of zeros in a range, which was kept busy meanwhile, have given them back. A change may have unmapped some.
     fn zeros_given_back(&self, range: PageRange) {
         let mut state = self.state.lock();
         let mut given_back = Ranges::default();

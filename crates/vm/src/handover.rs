@@ -1,4 +1,4 @@
-//! Handing ranges over: parts of a slice that another kernel owns than the slice's owner.
+//! Handover: part of a slice gets another owner than the slice has.
 //!
 //! Problem: a thread's stack is mapped by the kernel that makes the thread, and used by the one it runs on: every fault
 //! of it would be a question for as long as it lives. Idea: when a kernel K touches a page of a private region
@@ -29,7 +29,7 @@
 //! never wait for each other. A question that meets the range between two owners is sent to and fro until it is over.
 //!
 //! S hands nothing over while a change of its own goes on: what a change has looked at stays S's until its end.
-//! Anybody may believe that K has a range that it has given back: K says so, and the slice's owner knows.
+//! Another kernel may still believe that K owns a range that K has given back. When it asks K, K answers with who does (`news`).
 
 use crate::{
     fault::Demand,
@@ -96,8 +96,8 @@ impl Space {
         pages.find_map(|page| self.hand_stretch(&mut state, from, page, Access::READ, 1..1 << (chance >> 60)))
     }
 
-    /// Hands over what is untouched around `page`, if `access` is allowed there: at least so many pages (or the whole region), and at
-    /// most so many, a power of two.
+    /// Hands over what is untouched around `page`, if `access` is allowed there: at least `pages.start` pages (or the whole region),
+    /// and at most `pages.end`, a power of two.
     fn hand_stretch(
         &self,
         state: &mut State,
@@ -134,6 +134,7 @@ impl Space {
         Some(Stretch { range, kind })
     }
 
+    /// Notes that `to` owns `range` from now on, as soon as it has confirmed.
     fn hand(&self, state: &mut State, range: PageRange, to: KernelId) {
         // The slice must not look as if nobody used it.
         state.slices.claim(range, self.me());
@@ -307,6 +308,7 @@ impl Space {
         ChangeReply::Done(Ok(0))
     }
 
+    /// Who owns what of `range`, as far as this kernel knows.
     pub(crate) fn news(&self, range: PageRange) -> Owners {
         self.state.lock().slices.news(range)
     }

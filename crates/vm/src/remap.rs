@@ -4,8 +4,8 @@
 //! the new place can't be touched (entries without access, faults wait): a page is never in two places.
 //!
 //! The kernel that owns the pages moves them, also to a place that others own: it asks for that range first (`obtain`
-//! in handover.rs). So contents never travel. If the pages have several owners, each moves its own. Home has them do so, one
-//! after the other; for a fork that is one step all the same:
+//! in handover.rs). So contents never travel. If the pages have several owners, each moves its own, when the home tells it to, one after the
+//! other. A fork in between must not see this:
 //!
 //! ```text
 //! mremap of x (A's) and y (B's)        fork elsewhere
@@ -14,8 +14,8 @@
 //!   B: y has moved
 //! ```
 //!
-//! A freeze, as for other changes of several owners, would not do: to obtain ranges, and to take back what was moved if one part
-//! fails, owners must be able to go on. So home holds forks off until it is through, and waits for one that has begun
+//! Other changes of several owners freeze them all first. Here they must be able to go on: they obtain ranges, and take back what was
+//! moved if one part fails. So the home waits for a fork that has begun, and lets none begin until all have moved
 //! (`moving`). A thread that touches the pages meanwhile may find some of them moved: it would race with mremap on Linux, too.
 
 use crate::{
@@ -130,7 +130,7 @@ impl Space {
         self.remap_pages(from, pages, flags, to, true).await
     }
 
-    /// Has whoever owns all of `from` move it. `moving`: home holds forks off. Boxed because moving the parts of several owners
+    /// Asks the kernel that owns all of `from` to move it. `moving`: the home lets no fork begin meanwhile. Boxed because moving the parts of several owners
     /// leads here again.
     fn remap_pages(
         self: &Arc<Self>,
