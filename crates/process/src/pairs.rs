@@ -8,8 +8,8 @@
 //! second, and has come who of the two is elsewhere: one, or both.
 //!
 //! What a wake costs depends on the CPU that it is for. If that has halted, a doorbell has to wake it ([`WAKE_NS`]); if it looks out for messages, the
-//! message is cheap ([`MESSAGE_NS`]), as cheap as the switch from one of the two to the other on a CPU that they share. So a kernel of one CPU has
-//! who wakes halted CPUs come, and leaves apart who talks so fast that both CPUs look out: apart, those are faster.
+//! message is cheap ([`MESSAGE_NS`]). On a kernel of one CPU the two would have to share it, and switch for each wake ([`SWITCH_NS`]). So such a
+//! kernel has who wakes halted CPUs come, and leaves apart who talks so fast that both CPUs mostly look out: apart, those are faster.
 //!
 //! That pays only if what the wakes cost is more than what the CPUs here would lack for one more ([`saves`]). The difference
 //! adds up from look to look, and when it has reached the cost of the move the thread comes (as in renting skis: at most twice as bad
@@ -47,6 +47,8 @@ const LEAST_WAKES: u32 = 10;
 const WAKE_NS: u64 = 200_000;
 /// The same if the CPU looks out for messages.
 const MESSAGE_NS: u64 = 10_000;
+/// What a switch from one process to another costs, and the translations that it loses (under TCG 30 to 150 us were measured).
+const SWITCH_NS: u64 = 50_000;
 /// Least time that a thread stays where it has come together with another, and before it goes to another again.
 const AGAIN_NS: u64 = 10_000_000_000;
 /// The stay doubles so often: up to eleven minutes.
@@ -85,11 +87,14 @@ struct PairSample {
     rung: u64,
 }
 
-/// What wakes cost that many times rang a doorbell of another kernel, ns. The other kernel will have rung as often for CPUs here.
+/// What wakes cost more than on a kernel of so many CPUs, ns, if this kernel has rung as many doorbells for them. The other one will have rung as
+/// often for CPUs here.
 fn cost_of_wakes(wakes: u64, rung: u64, cpus: usize) -> u64 {
     let halted = wakes.min(2 * rung);
-    let cheap = if cpus > 1 { MESSAGE_NS } else { 0 };
-    halted * WAKE_NS + (wakes - halted) * cheap
+    match cpus {
+        1 => (halted * WAKE_NS).saturating_sub(wakes * SWITCH_NS),
+        _ => halted * WAKE_NS + (wakes - halted) * MESSAGE_NS,
+    }
 }
 
 /// What threads save that come here, in thousandths of a CPU, as are its arguments: what the wakes cost (`talk`), less what the CPUs here
@@ -292,7 +297,8 @@ mod tests {
 
     #[test]
     fn a_wake_costs_little_where_cpus_look_out() {
-        assert_eq!(cost_of_wakes(1000, 500, 1), 1000 * WAKE_NS);
+        assert_eq!(cost_of_wakes(1000, 500, 1), 1000 * (WAKE_NS - SWITCH_NS));
+        assert_eq!(cost_of_wakes(1000, 100, 1), 0);
         assert_eq!(cost_of_wakes(1000, 5000, 2), 1000 * WAKE_NS);
         assert_eq!(cost_of_wakes(1000, 0, 1), 0);
         assert_eq!(cost_of_wakes(1000, 0, 2), 1000 * MESSAGE_NS);

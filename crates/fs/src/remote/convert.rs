@@ -69,6 +69,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
                 S::Shutdown { how } => S::Shutdown { how },
                 S::Receive { bytes, flags } => S::Receive { bytes, flags },
                 S::Name => S::Name,
+                S::ClosedFirst => S::ClosedFirst,
                 S::PeerName => S::PeerName,
                 S::GetOption { level, name } => S::GetOption { level, name },
                 S::SetOption { level, name, value } => S::SetOption { level, name, value },

@@ -214,6 +214,7 @@ impl Socket {
             Listen { backlog } => self.listen(backlog, caller).map(|()| ControlAnswer::Done)?,
             Accept { flags, end } => self.accept(flags, end, caller, flagged).await?,
             Move { end, references, watchers } => self.give_up(end, references, watchers, caller).await?,
+            ClosedFirst => return Err(Errno::EINVAL),
             Connect { place } => self.connect(place, caller, patience).await.map(|()| ControlAnswer::Done)?,
             Shutdown { how } => self.shutdown(how).map(|()| ControlAnswer::Done)?,
             Send { place, mut message, flags } => {

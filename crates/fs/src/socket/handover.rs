@@ -187,7 +187,7 @@ impl Socket {
         let unread = taken.into_iter().map(open).collect();
         let port: Option<Arc<dyn File>> = match &self.inet {
             Some(inet) => {
-                // The end that has moved sees to TIME_WAIT.
+                // The end that has moved tells it to be in TIME_WAIT (`ClosedFirst`).
                 inet.has_been_ended();
                 // One that has come from elsewhere has what keeps it there.
                 self.state.lock().port.take().or_else(|| Some(self.clone()))

@@ -487,7 +487,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.names.closed(self.listed_as);
-        let state = core::mem::take(self.state.get_mut());
+        let mut state = core::mem::take(self.state.get_mut());
         if let Some((place, serial)) = &state.place {
             self.names.unbind(place, *serial);
         }
@@ -500,7 +500,7 @@ impl Drop for Socket {
         let reset =
             unread || state.settings.breaks_off() || self.inet.as_ref().is_some_and(|inet| inet.is_unaccepted());
         if self.inet.is_some() {
-            self.leave_internet(reset);
+            self.leave_internet(reset, state.port.take());
         }
         match &state.role {
             Role::Connected(peer) => {

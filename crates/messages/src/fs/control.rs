@@ -419,6 +419,8 @@ pub enum SocketControl<F> {
         /// So many entries of epolls that move, too, watch the file.
         watchers: u32,
     },
+    /// To what an end has left where it was: the end was closed, before the other side closed. So the port that was kept there is in TIME_WAIT.
+    ClosedFirst,
     /// connect(2).
     Connect {
         /// The other socket; None: dissolve the association of a datagram socket (AF_UNSPEC; only of an AF_UNIX socket).

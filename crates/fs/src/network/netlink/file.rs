@@ -61,6 +61,7 @@ impl NetlinkSocket {
             Bind { .. } | Connect { .. } => Err(Errno::EINVAL),
             Listen { .. } | Accept { .. } | Shutdown { .. } => Err(Errno::EOPNOTSUPP),
             Move { .. } => Err(Errno::EBUSY),
+            ClosedFirst => Err(Errno::EINVAL),
             Send { flags, .. } | Receive { flags, .. } if flags & MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),
             Send { place, message, .. } => {
                 self.send(caller, place, &message.bytes).await.map(|sent| ControlAnswer::Number(sent as i64))

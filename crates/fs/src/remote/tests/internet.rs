@@ -16,7 +16,7 @@ pub(super) fn at(port: u16) -> Option<SocketAddress> {
     Some(SocketAddress::Other(vec![2, 0, high, low, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]))
 }
 
-fn bind(machine: &Machine, socket: &Arc<dyn File>, port: u16) -> Result<()> {
+pub(super) fn bind(machine: &Machine, socket: &Arc<dyn File>, port: u16) -> Result<()> {
     machine.socket(socket, SocketControl::Bind { place: at(port), name: Vec::new() }).map(drop)
 }
 

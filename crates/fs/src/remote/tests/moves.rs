@@ -8,7 +8,8 @@ use super::{
 use crate::{
     control::{EpollControl, EpollInterest, SocketControl, SocketMessage},
     epoll::{Epoll, EDGE, ONESHOT},
-    socket::{NetNamespace, Socket, SocketKind},
+    socket::{NetNamespace, Protocol, Socket, SocketKind},
+    testing::FakeTimers,
     Fetched, LeftFile,
 };
 use machine::account::Accounts;
@@ -175,6 +176,32 @@ fn an_end_of_a_pair_leaves_its_kernel() {
     back.receive(&machine, &other, 60_000);
     drop((one, other));
     nothing_is_left(&machine);
+}
+
+/// The port that a program has chosen is in TIME_WAIT where it is kept, wherever the end that closes first is.
+#[test]
+fn an_end_that_has_moved_leaves_its_port_in_time_wait() {
+    const MINUTE: u64 = 60_000_000_000;
+    for (first, to) in [("end", 1), ("end", 2), ("client", 2)] {
+        let (machine, names) = machine(3);
+        let timers: Arc<FakeTimers> = Arc::default();
+        timers.advance(MINUTE);
+        names.iter().for_each(|names| names.set_timers(Arc::new(timers.clone())));
+        let [server, end, client] = Family::Tcp.connected(&machine, &names);
+        let end = go(&machine, 0, to, end);
+        drop(server);
+        let (one, other) = if first == "end" { (end, client) } else { (client, end) };
+        drop(one);
+        machine.settle();
+        drop(other);
+        machine.settle();
+        let bind = || internet::bind(&machine, &internet::new(&names, 0, Protocol::Tcp), 80);
+        let waits = if first == "end" { Err(Errno::EADDRINUSE) } else { Ok(()) };
+        assert_eq!(bind(), waits, "{first} {to}");
+        timers.advance(MINUTE + 1);
+        assert_eq!(bind(), Ok(()), "{first} {to}");
+        nothing_is_left(&machine);
+    }
 }
 
 #[test]

@@ -17,11 +17,11 @@ use super::{
 };
 use crate::{
     control::{ControlAnswer, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketControl},
-    file::Patience,
-    Caller, OpenFlags,
+    file::{self, Patience, SYSTEM},
+    Caller, Control, File, OpenFlags,
 };
 use address::{encode, family_of, parse, scope_of, Scope, AF_INET, AF_INET6, AF_UNSPEC, ANY_4};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::Lock, Errno};
 use ports::{Port, TCP};
 
@@ -72,6 +72,15 @@ struct Ends {
     unaccepted: bool,
     /// The other side has closed, and nothing was lost.
     ended: bool,
+}
+
+impl Ends {
+    /// This side closes first: a port that a program has chosen is in TIME_WAIT from `now` on.
+    fn close_first(&self, now: u64) {
+        if let Some(port) = self.port.as_ref().filter(|port| port.chosen) {
+            port.wait_until(now.saturating_add(stream::TIME_WAIT));
+        }
+    }
 }
 
 impl Internet {
@@ -246,6 +255,10 @@ impl Socket {
             Listen { backlog } => self.listen_on_port(inet, backlog, caller).await.map(|()| ControlAnswer::Done),
             Accept { flags, end } => self.accept(flags, end, caller, flagged).await,
             Move { end, references, watchers } => self.give_up(end, references, watchers, caller).await,
+            ClosedFirst => {
+                inet.ends.lock().close_first(self.names.now());
+                Ok(ControlAnswer::Done)
+            }
             Shutdown { how } => self.shutdown_internet(inet, how).map(|()| ControlAnswer::Done),
             Name => Ok(ControlAnswer::Bytes(inet.name())),
             PeerName if stream && !self.is_connected() => Err(Errno::ENOTCONN),
@@ -390,17 +403,22 @@ impl Socket {
         }
     }
 
-    /// Of a socket that has ended: its place in the table, and for how long its port stays taken.
-    pub(super) fn leave_internet(&mut self, reset: bool) {
+    /// Of a socket that has ended: its place in the table, and for how long its port stays taken. `left`: what keeps that port if the socket is the end
+    /// of a connection that has moved here.
+    pub(super) fn leave_internet(&mut self, reset: bool, left: Option<Arc<dyn File>>) {
         let Some(inet) = &mut self.inet else { return };
         let ends = inet.ends.get_mut();
         if ends.serial != 0 {
             self.names.forget(ends.serial);
         }
-        // Who closes first keeps the port in TIME_WAIT.
         if inet.protocol as u8 == TCP && ends.peer.is_some() && !ends.ended && !reset {
-            if let Some(port) = ends.port.as_ref().filter(|port| port.chosen) {
-                port.wait_until(self.names.now().saturating_add(stream::TIME_WAIT));
+            ends.close_first(self.names.now());
+            if let (Some(left), Ok(others)) = (left, self.names.others()) {
+                others.run(Box::pin(async move {
+                    // If that kernel has died, so have its claims.
+                    let _ = left.control(&SYSTEM, Control::Socket(SocketControl::ClosedFirst)).await;
+                    file::close(left).await;
+                }));
             }
         }
         if let Some(port) = ends.port.take().filter(|_| ends.serial != 0) {
