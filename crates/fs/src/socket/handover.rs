@@ -272,6 +272,8 @@ impl Socket {
         if let Some(file) = end.file {
             self.flags.learn(file.flags);
             self.inode.take_over(file.attributes);
+            // The other end need not fear any more that all was lost with the kernel that this one comes from.
+            self.tell(SocketChange::default());
         }
         self.changes.wake_all();
         Ok(())

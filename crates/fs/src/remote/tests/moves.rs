@@ -205,6 +205,24 @@ fn an_end_that_has_moved_leaves_its_port_in_time_wait() {
 }
 
 #[test]
+fn the_kernel_that_an_end_comes_from_may_die() {
+    for family in FAMILIES {
+        let (machine, names) = machine(4);
+        let [server, end, client] = family.connected(&machine, &names);
+        let client = go(&machine, 1, 2, client);
+        for survivor in [0, 2, 3] {
+            machine.kernels[survivor].endpoint.declare_dead(KernelId(1));
+            machine.kernels[survivor].kernel_died(KernelId(1));
+            names[survivor].kernel_died(KernelId(1));
+        }
+        machine.settle();
+        assert_eq!(machine.run(end.write(b"lives")), Ok(5), "{family:?}");
+        assert_eq!(machine.run(client.read(&mut [0; 9])), Ok(5), "{family:?}");
+        drop((server, end, client));
+    }
+}
+
+#[test]
 fn ends_that_move_at_the_same_moment() {
     for family in FAMILIES {
         for head_start in 0..40 {
