@@ -173,12 +173,14 @@ impl System {
         let waited = |at: usize| Some(talkers[at].waits.saturating_sub(before.as_ref()?.seen.waits[at]));
         let comes = |&at: &usize| {
             let talker = talkers[at];
-            let leaves_much = || talker.leaves_pipes && !waited(at).is_some_and(|waits| mostly_talks(pair.wakes, waits));
+            let leaves_much =
+                || talker.leaves_pipes && !waited(at).is_some_and(|waits| mostly_talks(pair.wakes, waits));
             pair.of[at].kernel() != self.kernel && talker.may_come && !leaves_much()
         };
         let movers: Vec<usize> = (0..2).filter(comes).collect();
         let (used, waits) = (talkers.map(|talker| talker.used_ns), talkers.map(|talker| talker.waits));
-        let seen = PairSample { at: now, used, waits, all: self.threads_ns(now), rung: self.endpoint.stats().doorbells_rung };
+        let seen =
+            PairSample { at: now, used, waits, all: self.threads_ns(now), rung: self.endpoint.stats().doorbells_rung };
         let saved = before.map_or(0, |before| self.saved(&before, pair, &movers, seen));
         self.placing.pairs.note(KnownPair { of: pair.of, seen, saved });
         let costs: u64 = movers.iter().map(|&at| cost_of_move(talkers[at].pages)).sum();

@@ -39,17 +39,51 @@ const SERVER_PORT: u16 = 2000;
 /// What a task does.
 #[derive(Clone, Debug)]
 pub enum What {
-    Receive { end: End, limit: usize, peek: bool, by_read: bool, waits: bool },
-    Send { end: End, bytes: usize, files: Vec<u64>, waits: bool },
-    Shut { end: End, how: u32 },
-    Connect { connection: usize, waits: bool },
-    Accept { listener: usize, waits: bool },
-    Poll { ends: Vec<(End, Events)>, waits: bool },
-    Epoll { on: KernelId, waits: bool },
-    Mail { mail: Mail, waits: bool },
-    Fetch { at: usize, waits: bool },
+    Receive {
+        end: End,
+        limit: usize,
+        peek: bool,
+        by_read: bool,
+        waits: bool,
+    },
+    Send {
+        end: End,
+        bytes: usize,
+        files: Vec<u64>,
+        waits: bool,
+    },
+    Shut {
+        end: End,
+        how: u32,
+    },
+    Connect {
+        connection: usize,
+        waits: bool,
+    },
+    Accept {
+        listener: usize,
+        waits: bool,
+    },
+    Poll {
+        ends: Vec<(End, Events)>,
+        waits: bool,
+    },
+    Epoll {
+        on: KernelId,
+        waits: bool,
+    },
+    Mail {
+        mail: Mail,
+        waits: bool,
+    },
+    Fetch {
+        at: usize,
+        waits: bool,
+    },
     /// The end's program, which alone has it, has come to another kernel: the end follows it there.
-    Follow { end: End },
+    Follow {
+        end: End,
+    },
 }
 
 /// What happens in a step.

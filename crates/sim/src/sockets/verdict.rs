@@ -319,7 +319,9 @@ pub fn moving(what: &What) -> Option<(End, bool)> {
 
 fn ends(what: &What) -> Vec<End> {
     match what {
-        What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. } | What::Follow { end } => vec![*end],
+        What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. } | What::Follow { end } => {
+            vec![*end]
+        }
         What::Connect { connection, .. } => vec![(*connection, 0)],
         What::Accept { .. } | What::Epoll { .. } | What::Mail { .. } | What::Fetch { .. } => Vec::new(),
         What::Poll { ends, .. } => ends.iter().map(|(end, _)| *end).collect(),
