@@ -15,16 +15,18 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | kernels.rs | kernels with sockets; how they die |
+//! | kernels.rs | kernels with sockets, and who hears of their death |
 //! | task.rs | what programs do, as tasks |
 //! | model.rs | connections, and what may be seen of them |
 //! | backlog.rs | listeners, and what waits to be accepted |
 //! | mail.rs | datagrams |
 //! | watch.rs | epolls |
 //! | program.rs | random programs |
+//! | death.rs | kernels that die |
 //! | verdict.rs | what came of a step, held against the model |
 
 mod backlog;
+mod death;
 mod kernels;
 mod mail;
 mod model;

@@ -6,7 +6,6 @@ use super::{
     mail::{Mail, Mailbox},
     model::{Both, Connection, End, Family, Phase, Side},
     task::{self, Task},
-    verdict,
     watch::Watcher,
 };
 use crate::{
@@ -36,54 +35,19 @@ const FIRST_PROCESS: u32 = 1000;
 const FIRST_PORT: u16 = 10_000;
 const SERVER_PORT: u16 = 2000;
 
-/// What a task does.
+/// What a task does. `Follow`: the end's program, which alone has it, has come to another kernel, and the end follows it there.
 #[derive(Clone, Debug)]
 pub enum What {
-    Receive {
-        end: End,
-        limit: usize,
-        peek: bool,
-        by_read: bool,
-        waits: bool,
-    },
-    Send {
-        end: End,
-        bytes: usize,
-        files: Vec<u64>,
-        waits: bool,
-    },
-    Shut {
-        end: End,
-        how: u32,
-    },
-    Connect {
-        connection: usize,
-        waits: bool,
-    },
-    Accept {
-        listener: usize,
-        waits: bool,
-    },
-    Poll {
-        ends: Vec<(End, Events)>,
-        waits: bool,
-    },
-    Epoll {
-        on: KernelId,
-        waits: bool,
-    },
-    Mail {
-        mail: Mail,
-        waits: bool,
-    },
-    Fetch {
-        at: usize,
-        waits: bool,
-    },
-    /// The end's program, which alone has it, has come to another kernel: the end follows it there.
-    Follow {
-        end: End,
-    },
+    Receive { end: End, limit: usize, peek: bool, by_read: bool, waits: bool },
+    Send { end: End, bytes: usize, files: Vec<u64>, waits: bool },
+    Shut { end: End, how: u32 },
+    Connect { connection: usize, waits: bool },
+    Accept { listener: usize, waits: bool },
+    Poll { ends: Vec<(End, Events)>, waits: bool },
+    Epoll { on: KernelId, waits: bool },
+    Mail { mail: Mail, waits: bool },
+    Fetch { at: usize, waits: bool },
+    Follow { end: End },
 }
 
 /// What happens in a step.
@@ -146,7 +110,7 @@ pub struct Program {
     /// Datagrams have numbers, and so do files that were sent.
     pub(super) letters: u64,
     files: u64,
-    dead: BTreeSet<KernelId>,
+    pub(super) dead: BTreeSet<KernelId>,
     longest: usize,
     /// Of the step that goes on.
     pub(super) step: u32,
@@ -474,7 +438,7 @@ impl Program {
     }
 
     /// The ends that wait to be accepted are closed with their listener.
-    fn lose_unaccepted(&mut self, listener: usize) {
+    pub(super) fn lose_unaccepted(&mut self, listener: usize) {
         for connection in self.connections.iter_mut().filter(|it| it.listener == Some(listener)) {
             let server = &mut connection.sides[1];
             if !matches!(connection.phase, Phase::Accepted | Phase::Failed) {
@@ -587,52 +551,6 @@ impl Program {
         let number = which.checked_sub(first).expect("one of ours has connected") as usize;
         assert!(number < self.connections.len(), "nobody has connected as {which}");
         number
-    }
-
-    fn die(&mut self, dead: KernelId) {
-        // First of all: what it has is dropped and says nothing.
-        self.kernels.machine.kill(dead);
-        self.dead.insert(dead);
-        let lost: Vec<Call> = self.calls.extract_if(.., |call| call.on == dead).collect();
-        // What they have sent and received of an end nobody knows: it is closed everywhere.
-        for (end, _) in lost.iter().filter_map(|call| verdict::moving(&call.what)) {
-            self.connections[end.0].sides[end.1].twin = None;
-        }
-        for call in &lost {
-            if let What::Mail { mail, .. } = &call.what {
-                self.note_mail(mail, None);
-            }
-        }
-        self.boxes_died(dead);
-        self.watchers.remove(&dead);
-        for connection in &mut self.connections {
-            connection.shake(dead);
-            for side in &mut connection.sides {
-                side.twin.take_if(|(kernel, _)| *kernel == dead);
-                if side.user == dead && side.kernel != dead {
-                    side.close();
-                    // What it has sent last is not known, unless others have it, too.
-                    side.facts.torn |= side.facts.gone;
-                    side.facts.hard |= side.facts.gone;
-                }
-                if side.kernel == dead {
-                    side.twin = None;
-                    side.close();
-                    (side.facts.torn, side.facts.hard) = (true, true);
-                }
-            }
-            if connection.sides[0].facts.gone && connection.phase == Phase::Connecting {
-                connection.phase = Phase::Unknown;
-            }
-        }
-        for listener in 0..self.listeners.len() {
-            if self.listeners[listener].kernel == dead || self.listeners[listener].user == dead {
-                self.listeners[listener].file = None;
-                self.lose_unaccepted(listener);
-            }
-        }
-        drop(lost);
-        self.kernels.mourn(dead);
     }
 }
 
