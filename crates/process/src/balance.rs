@@ -139,11 +139,11 @@ impl System {
 
     /// Called by a CPU on which threads wait: may send one of them to another kernel.
     pub fn balance(&self) {
-        let now = self.now();
-        self.placing.balance.pressed.store(true, Relaxed);
-        let waited = self.placing.balance.pressure.lock().note(now, true);
-        let due = self.placing.balance.next_look.load(Relaxed);
-        let looks = |next: u64| self.placing.balance.next_look.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
+        let (now, balance) = (self.now(), &self.placing.balance);
+        balance.pressed.store(true, Relaxed);
+        let waited = balance.pressure.lock().note(now, true);
+        let due = balance.next_look.load(Relaxed);
+        let looks = |next: u64| balance.next_look.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
         if now < due || !looks(now + LOOK_NS) {
             return;
         }
@@ -160,18 +160,19 @@ impl System {
             }
             None => {}
         }
-        self.placing.balance.pressure.lock().waited = 0;
+        balance.pressure.lock().waited = 0;
     }
 
     /// Called by a CPU on which no thread waits: notes that nobody here needs relief, unless a sibling CPU is crowded.
     pub fn relax(&self) {
         self.pack();
-        if !self.placing.balance.pressed.load(Relaxed) || self.is_crowded() {
+        let balance = &self.placing.balance;
+        if !balance.pressed.load(Relaxed) || self.is_crowded() {
             return;
         }
-        if self.placing.balance.pressure.lock().note(self.now(), false) == 0 {
+        if balance.pressure.lock().note(self.now(), false) == 0 {
             // A sibling that sees somebody waiting this moment says so again at its next turn.
-            self.placing.balance.pressed.store(false, Relaxed);
+            balance.pressed.store(false, Relaxed);
         }
     }
 

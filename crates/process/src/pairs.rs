@@ -12,8 +12,8 @@
 //! kernel has who wakes halted CPUs come, and leaves apart who talks so fast that both CPUs mostly look out: apart, those are faster.
 //!
 //! That pays only if what the wakes cost is more than what the CPUs here would lack for one more ([`saves`]). The difference
-//! adds up from look to look, and when it has reached the cost of the move the thread comes (as in renting skis: at most twice as bad
-//! as knowing how long they will talk). So where two kernels have something that the two talk through, the one with fewer touched pages moves,
+//! adds up from look to look, is taken off again while they are better off apart (most programs wake halted CPUs when they start), and when it has
+//! reached the cost of the move the thread comes (as in renting skis: at most twice as bad as knowing how long they will talk). So where two kernels have something that the two talk through, the one with fewer touched pages moves,
 //! for its move is earned first; and where the CPUs are saturated they stay apart.
 //!
 //! A thread does not come that would leave behind what it waits for: sockets and epolls that can't follow it (`Files::stay_behind`; those that
@@ -87,20 +87,20 @@ struct PairSample {
     rung: u64,
 }
 
-/// What wakes cost more than on a kernel of so many CPUs, ns, if this kernel has rung as many doorbells for them. The other one will have rung as
-/// often for CPUs here.
-fn cost_of_wakes(wakes: u64, rung: u64, cpus: usize) -> u64 {
+/// What so many wakes cost from kernel to kernel, ns, less what they would cost on this one, which has so many CPUs and has rung `rung` doorbells. The
+/// other kernel will have rung as often for CPUs here.
+fn cost_of_wakes(wakes: u64, rung: u64, cpus: usize) -> i64 {
     let halted = wakes.min(2 * rung);
     match cpus {
-        1 => (halted * WAKE_NS).saturating_sub(wakes * SWITCH_NS),
-        _ => halted * WAKE_NS + (wakes - halted) * MESSAGE_NS,
+        1 => (halted * WAKE_NS) as i64 - (wakes * SWITCH_NS) as i64,
+        _ => (halted * WAKE_NS + (wakes - halted) * MESSAGE_NS) as i64,
     }
 }
 
 /// What threads save that come here, in thousandths of a CPU, as are its arguments: what the wakes cost (`talk`), less what the CPUs here
 /// (`capacity`) would lack for what is used here (`all`) and by those threads (`used`).
-fn saves(talk: u64, capacity: u64, all: u64, used: u64) -> u64 {
-    talk.saturating_sub((all + used).saturating_sub(capacity))
+fn saves(talk: i64, capacity: u64, all: u64, used: u64) -> i64 {
+    talk - (all + used).saturating_sub(capacity) as i64
 }
 
 /// Whether a thread that has waited so often did so mostly for the other one, with as many wakes of the two. Half of these are its own, or all,
@@ -210,10 +210,11 @@ impl System {
         let thousandths = |now: u64, before: u64| now.saturating_sub(before) * 1000 / passed;
         let cpus = self.cpu.cpus().len();
         let wakes = cost_of_wakes(u64::from(pair.wakes), seen.rung.saturating_sub(before.seen.rung), cpus);
-        let talk = thousandths(wakes * movers.len() as u64, 0);
+        let talk = wakes * movers.len() as i64 * 1000 / passed as i64;
         let used = movers.iter().map(|&at| thousandths(seen.used[at], before.seen.used[at])).sum();
         let capacity = cpus as u64 * 1000;
-        before.saved + saves(talk, capacity, thousandths(seen.all, before.seen.all), used) * passed / 1000
+        let saves = saves(talk, capacity, thousandths(seen.all, before.seen.all), used);
+        before.saved.saturating_add_signed(saves * passed as i64 / 1000)
     }
 
     /// Serves [`AskTalker`] of kernel `from`.
@@ -291,7 +292,7 @@ mod tests {
     fn a_thread_comes_where_there_is_time_for_it() {
         assert_eq!(saves(200, 1000, 300, 300), 200);
         assert_eq!(saves(200, 1000, 600, 500), 100);
-        assert_eq!(saves(200, 1000, 1000, 300), 0);
+        assert_eq!(saves(200, 1000, 1000, 300), -100);
         assert_eq!(saves(200, 2000, 1000, 300), 200);
         // Talking can cost more than a CPU that is missing.
         assert_eq!(saves(1000, 1000, 900, 900), 200);
@@ -299,16 +300,17 @@ mod tests {
 
     #[test]
     fn a_wake_costs_little_where_cpus_look_out() {
-        assert_eq!(cost_of_wakes(1000, 500, 1), 1000 * (WAKE_NS - SWITCH_NS));
-        assert_eq!(cost_of_wakes(1000, 100, 1), 0);
-        assert_eq!(cost_of_wakes(1000, 5000, 2), 1000 * WAKE_NS);
-        assert_eq!(cost_of_wakes(1000, 0, 1), 0);
-        assert_eq!(cost_of_wakes(1000, 0, 2), 1000 * MESSAGE_NS);
-        assert_eq!(cost_of_wakes(1000, 100, 2), 200 * WAKE_NS + 800 * MESSAGE_NS);
+        let (wake, switch, message) = (WAKE_NS as i64, SWITCH_NS as i64, MESSAGE_NS as i64);
+        assert_eq!(cost_of_wakes(1000, 500, 1), 1000 * (wake - switch));
+        assert_eq!(cost_of_wakes(1000, 100, 1), 200 * wake - 1000 * switch);
+        assert_eq!(cost_of_wakes(1000, 0, 1), -1000 * switch);
+        assert_eq!(cost_of_wakes(1000, 5000, 2), 1000 * wake);
+        assert_eq!(cost_of_wakes(1000, 0, 2), 1000 * message);
+        assert_eq!(cost_of_wakes(1000, 100, 2), 200 * wake + 800 * message);
     }
 
-    /// A model of two processes on two kernels of a CPU each, which use `used` and wake each other so often in a second while they are apart, each time a CPU that has halted: both
-    /// deciders, for ten minutes. `crowded`: the balancer relieves the kernel on which they are together as soon as it may.
+    /// A model of two processes on two kernels of a CPU each, which use `used` and wake each other so often in a second while they are apart,
+    /// each time a CPU that has halted: both deciders, for ten minutes. `crowded`: the balancer relieves the kernel on which they are together as soon as it may.
     fn moves(used: u64, wakes: u64, crowded: bool) -> Vec<u64> {
         let mut gathered = Gathered::default();
         let (mut together, mut here_since, mut saved, mut moves) = (false, 0, 0, Vec::new());
@@ -324,7 +326,8 @@ mod tests {
             if !may_gather(gathered, here_since, now) {
                 continue;
             }
-            saved += saves(wakes * WAKE_NS / MS, 1000, used, used) * LOOK_NS / 1000;
+            let saves = saves((wakes * WAKE_NS / MS) as i64, 1000, used, used);
+            saved = u64::saturating_add_signed(saved, saves * LOOK_NS as i64 / 1000);
             if saved >= MOVE {
                 (here_since, together) = (now, true);
                 gathered = Gathered { at: now, times: gathered.times + 1 };
