@@ -8,6 +8,7 @@ use super::{
 use ::machine::KernelId;
 
 impl Program {
+    /// In the middle of a step. What was known of an end that was just moving from or to the dead kernel is not known any more: it counts as closed.
     pub(super) fn die(&mut self, dead: KernelId) {
         // First of all: what it has is dropped and says nothing.
         self.kernels.machine.kill(dead);

@@ -28,7 +28,7 @@ pub(super) enum Family {
 pub(super) const FAMILIES: [Family; 3] = [Family::Stream, Family::Packets, Family::Tcp];
 
 impl Family {
-    fn socket(self, names: &[Arc<NetNamespace>], kernel: usize) -> Arc<dyn File> {
+    pub(super) fn socket(self, names: &[Arc<NetNamespace>], kernel: usize) -> Arc<dyn File> {
         match self {
             Family::Stream => sockets::new(names, kernel, SocketKind::Stream),
             Family::Packets => sockets::new(names, kernel, SocketKind::SeqPacket),
@@ -36,7 +36,13 @@ impl Family {
         }
     }
 
-    fn listen(self, machine: &Machine, names: &[Arc<NetNamespace>], kernel: usize, backlog: i32) -> Arc<dyn File> {
+    pub(super) fn listen(
+        self,
+        machine: &Machine,
+        names: &[Arc<NetNamespace>],
+        kernel: usize,
+        backlog: i32,
+    ) -> Arc<dyn File> {
         let server = self.socket(names, kernel);
         match self {
             Family::Tcp => {
@@ -48,14 +54,14 @@ impl Family {
         server
     }
 
-    fn connecting(self) -> Control {
+    pub(super) fn connecting(self) -> Control {
         Control::Socket(match self {
             Family::Tcp => SocketControl::Connect { place: internet::at(80) },
             _ => SocketControl::Connect { place: sockets::place(b"s") },
         })
     }
 
-    fn connect(self, machine: &Machine, client: &Arc<dyn File>) -> Result<()> {
+    pub(super) fn connect(self, machine: &Machine, client: &Arc<dyn File>) -> Result<()> {
         machine.run(client.control(&caller(1), self.connecting())).map(drop)
     }
 
@@ -72,14 +78,25 @@ impl Family {
 
     /// A server on kernel 0, the end that it has accepted, and a client on kernel 1.
     pub(super) fn connected(self, machine: &Machine, names: &[Arc<NetNamespace>]) -> [Arc<dyn File>; 3] {
+        self.connected_from(machine, names, 0)
+    }
+
+    /// The same, but who accepts does so on kernel `accepts`.
+    pub(super) fn connected_from(
+        self,
+        machine: &Machine,
+        names: &[Arc<NetNamespace>],
+        accepts: usize,
+    ) -> [Arc<dyn File>; 3] {
         let (server, client) = (self.listen(machine, names, 0, 0), self.socket(names, 1));
+        let server = if accepts == 0 { server } else { machine.pass(0, accepts, &server) };
         self.connect(machine, &client).unwrap();
         let accepted = accept(machine, &server);
         [server, accepted, client]
     }
 }
 
-fn accept(machine: &Machine, server: &Arc<dyn File>) -> Arc<dyn File> {
+pub(super) fn accept(machine: &Machine, server: &Arc<dyn File>) -> Arc<dyn File> {
     match machine.socket(server, SocketControl::Accept { flags: OpenFlags::empty(), end: None }) {
         Ok(ControlAnswer::File(accepted)) => accepted,
         _ => panic!("nobody there"),
@@ -95,7 +112,7 @@ impl alloc::task::Wake for Woken {
     }
 }
 
-fn data(bytes: usize) -> Vec<u8> {
+pub(super) fn data(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index % 251) as u8).collect()
 }
 
@@ -162,101 +179,6 @@ fn descriptors_in_flight_are_charged_until_they_are_received() {
     machine.settle();
     assert_eq!(payer.used(Resource::DescriptorsInFlight), 0);
     assert_eq!(machine.kernels[1].exported(), 0);
-}
-
-/// The kernel of the listener dies when its answer has come, and before who connects has looked at it.
-#[test]
-fn a_connection_that_begins_as_the_other_kernel_dies_is_reset() {
-    for family in FAMILIES {
-        let (machine, names) = joined(2);
-        let server = family.listen(&machine, &names, 0, 5);
-        let client = family.socket(&names, 1);
-        let who = caller(1);
-        let mut connecting = client.control(&who, family.connecting());
-        while !server.poll().contains(Events::IN) {
-            assert!(once(connecting.as_mut()).is_none());
-            machine.settle();
-        }
-        machine.kernels[1].endpoint.declare_dead(KernelId(0));
-        machine.kernels[1].kernel_died(KernelId(0));
-        names[1].kernel_died(KernelId(0));
-        assert!(machine.poll(&mut connecting).expect("it has begun").is_ok());
-        drop(connecting);
-        assert_eq!(machine.run(client.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
-        assert_eq!(machine.run(client.read(&mut [0; 4])), Ok(0));
-    }
-}
-
-/// The listener's kernel dies, and what was sent there may never have come to who has accepted: both ends hear of it.
-#[test]
-fn an_accepted_end_hears_that_its_connection_died_with_the_listener() {
-    for family in FAMILIES {
-        let (machine, names) = joined(3);
-        let server = family.listen(&machine, &names, 0, 5);
-        let (server, client) = (machine.pass(0, 2, &server), family.socket(&names, 1));
-        family.connect(&machine, &client).unwrap();
-        let accepted = accept(&machine, &server);
-        for survivor in [1, 2] {
-            machine.kernels[survivor].endpoint.declare_dead(KernelId(0));
-            machine.kernels[survivor].kernel_died(KernelId(0));
-            names[survivor].kernel_died(KernelId(0));
-        }
-        assert_eq!(machine.run(client.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
-        assert_eq!(machine.run(accepted.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
-    }
-}
-
-/// The kernel that accepts dies, and the other end's kernel knows it before it is asked to send there.
-#[test]
-fn an_end_that_moves_to_a_dead_kernel_is_lost() {
-    for family in FAMILIES {
-        let (machine, names) = joined(3);
-        let server = family.listen(&machine, &names, 0, 5);
-        let (server, client) = (machine.pass(0, 2, &server), family.socket(&names, 1));
-        family.connect(&machine, &client).unwrap();
-        machine.kernels[1].endpoint.declare_dead(KernelId(2));
-        machine.kernels[1].kernel_died(KernelId(2));
-        names[1].kernel_died(KernelId(2));
-        let (accept, who) = (SocketControl::Accept { flags: OpenFlags::empty(), end: None }, caller(1));
-        let mut accepting = server.control(&who, Control::Socket(accept));
-        assert!(once(accepting.as_mut()).is_none());
-        machine.settle();
-        assert_eq!(machine.run(client.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
-    }
-}
-
-/// The listener's kernel dies before its answer has come to who accepts, where the other end has sent already.
-#[test]
-fn an_end_that_was_never_taken_over_is_lost() {
-    for family in FAMILIES {
-        let (machine, names) = joined(3);
-        let server = family.listen(&machine, &names, 0, 5);
-        let (server, client) = (machine.pass(0, 2, &server), family.socket(&names, 1));
-        family.connect(&machine, &client).unwrap();
-        let (accept, who) = (SocketControl::Accept { flags: OpenFlags::empty(), end: None }, caller(1));
-        let mut accepting = server.control(&who, Control::Socket(accept));
-        assert!(once(accepting.as_mut()).is_none());
-        let hear = |kernel: usize| {
-            machine.kernels[kernel].endpoint.drain(1000);
-            machine.run_tasks();
-        };
-        // Now the other end sends to kernel 2, and asks for room there.
-        [0, 1].into_iter().for_each(hear);
-        let sent = data(20_000);
-        let mut writing = client.write(&sent);
-        assert!(once(core::pin::Pin::new(&mut writing)).is_none());
-        [2, 1].into_iter().for_each(hear);
-        assert_eq!(once(core::pin::Pin::new(&mut writing)), Some(Ok(sent.len())), "{family:?}");
-        drop(writing);
-        for survivor in [1, 2] {
-            machine.kernels[survivor].endpoint.declare_dead(KernelId(0));
-            machine.kernels[survivor].kernel_died(KernelId(0));
-            names[survivor].kernel_died(KernelId(0));
-        }
-        assert!(machine.poll(&mut accepting).expect("nobody answers").is_err());
-        drop(accepting);
-        assert_eq!(machine.run(client.read(&mut [0; 4])), Err(Errno::ECONNRESET), "{family:?}");
-    }
 }
 
 /// A sender found no room before its connection was accepted, on another kernel: it hears when all is received there.

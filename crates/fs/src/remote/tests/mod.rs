@@ -2,6 +2,7 @@
 
 mod balance;
 mod circles;
+mod connection_deaths;
 mod connections;
 mod internet;
 mod interrupted;

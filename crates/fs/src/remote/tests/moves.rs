@@ -14,7 +14,7 @@ use crate::{
 };
 use machine::account::Accounts;
 
-fn machine(count: usize) -> (Machine, Vec<Arc<NetNamespace>>) {
+pub(super) fn machine(count: usize) -> (Machine, Vec<Arc<NetNamespace>>) {
     let (machine, names) = joined(count);
     for names in &names {
         names.set_accounts(&Accounts::new(64 << 20));
@@ -41,7 +41,7 @@ fn take(machine: &Machine, files: &mut [Arc<dyn File>], fetched: Vec<Fetched>) -
 }
 
 /// The program that has `file` moves.
-fn go(machine: &Machine, from: usize, to: usize, file: Arc<dyn File>) -> Arc<dyn File> {
+pub(super) fn go(machine: &Machine, from: usize, to: usize, file: Arc<dyn File>) -> Arc<dyn File> {
     let mut there = [machine.pass(from, to, &file)];
     drop(file);
     machine.settle();
@@ -182,13 +182,14 @@ fn an_end_of_a_pair_leaves_its_kernel() {
 #[test]
 fn an_end_that_has_moved_leaves_its_port_in_time_wait() {
     const MINUTE: u64 = 60_000_000_000;
-    for (first, to) in [("end", 1), ("end", 2), ("client", 2)] {
+    for (first, to, accepts) in [("end", 1, 0), ("end", 2, 0), ("client", 2, 0), ("end", 2, 2), ("client", 2, 2)] {
         let (machine, names) = machine(3);
         let timers: Arc<FakeTimers> = Arc::default();
         timers.advance(MINUTE);
         names.iter().for_each(|names| names.set_timers(Arc::new(timers.clone())));
-        let [server, end, client] = Family::Tcp.connected(&machine, &names);
-        let end = go(&machine, 0, to, end);
+        let [server, end, client] = Family::Tcp.connected_from(&machine, &names, accepts);
+        let end = if accepts == 0 { go(&machine, 0, to, end) } else { end };
+        assert_eq!(end.remote(), None);
         drop(server);
         let (one, other) = if first == "end" { (end, client) } else { (client, end) };
         drop(one);
@@ -197,28 +198,10 @@ fn an_end_that_has_moved_leaves_its_port_in_time_wait() {
         machine.settle();
         let bind = || internet::bind(&machine, &internet::new(&names, 0, Protocol::Tcp), 80);
         let waits = if first == "end" { Err(Errno::EADDRINUSE) } else { Ok(()) };
-        assert_eq!(bind(), waits, "{first} {to}");
+        assert_eq!(bind(), waits, "{first} {to} {accepts}");
         timers.advance(MINUTE + 1);
-        assert_eq!(bind(), Ok(()), "{first} {to}");
+        assert_eq!(bind(), Ok(()), "{first} {to} {accepts}");
         nothing_is_left(&machine);
-    }
-}
-
-#[test]
-fn the_kernel_that_an_end_comes_from_may_die() {
-    for family in FAMILIES {
-        let (machine, names) = machine(4);
-        let [server, end, client] = family.connected(&machine, &names);
-        let client = go(&machine, 1, 2, client);
-        for survivor in [0, 2, 3] {
-            machine.kernels[survivor].endpoint.declare_dead(KernelId(1));
-            machine.kernels[survivor].kernel_died(KernelId(1));
-            names[survivor].kernel_died(KernelId(1));
-        }
-        machine.settle();
-        assert_eq!(machine.run(end.write(b"lives")), Ok(5), "{family:?}");
-        assert_eq!(machine.run(client.read(&mut [0; 9])), Ok(5), "{family:?}");
-        drop((server, end, client));
     }
 }
 
