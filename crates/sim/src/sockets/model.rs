@@ -12,6 +12,8 @@ use std::{
 
 /// What a message takes of a window beside its bytes.
 const OVERHEAD: u64 = 192;
+/// What a packet takes on one kernel beside its bytes, as Linux counts it.
+const PACKET_OVERHEAD: u64 = 768;
 /// An inbox with so many bytes, or a window with so much in it, may be called full.
 const FULL: u64 = 212_992;
 const MOST_PACKETS: usize = 11;
@@ -280,7 +282,10 @@ impl View {
     fn is_full(&self, both: &Both, from: usize, bytes: usize) -> bool {
         let Facts { cost, messages, .. } = both[from];
         let fits = match self.family {
-            Family::Packets => cost + bytes as u64 + OVERHEAD <= FULL && messages < MOST_PACKETS,
+            Family::Packets => {
+                let more = messages as u64 * (PACKET_OVERHEAD - OVERHEAD) + bytes as u64 + PACKET_OVERHEAD;
+                cost + more <= FULL && messages < MOST_PACKETS
+            }
             _ => cost < FULL,
         };
         messages > 0 && (self.tight || !fits)

@@ -52,7 +52,8 @@ impl RemoteFile {
             Control::Socket(SocketControl::Receive { bytes, .. }) => {
                 let loan = Loan::for_message(&self.remote.memory, *bytes as usize);
                 let room = loan.capacity() as u64;
-                if *bytes > room && !self.is_stream() && room <= INLINE_BYTES as u64 {
+                // What of a packet does not fit is lost.
+                if !self.is_stream() && room < (*bytes).min(Loan::LONGEST_MESSAGE as u64) {
                     return Err(Errno::ENOBUFS);
                 }
                 *bytes = (*bytes).min(room);
