@@ -5,7 +5,7 @@
 //!
 //! A task sends the signals, for whoever wakes the file's queue may hold locks that signals need. On the CPU that it is begun on it runs
 //! before that goes back to a program, so that who writes mostly finds, when it returns, that the reader has been signalled, as on Linux. It
-//! waits for owners on other kernels; changes meanwhile are noted for it, in their order:
+//! waits for owners on other kernels; changes meanwhile are noted for it, in their order, with who is the owner then:
 //!
 //! ```text
 //! writer                          the description's task            the owner's kernel
@@ -115,8 +115,8 @@ enum Alarm {
     None,
     /// A task sends it.
     Sending,
-    /// And once more.
-    Again,
+    /// And once more, to who was the owner when it came.
+    Again(FileOwner),
 }
 
 impl Owned {
@@ -133,6 +133,15 @@ impl Owned {
         change(self.0.lock().get_or_insert_default())
     }
 
+    fn change_owner(&self, change: impl FnOnce(&mut FileOwner)) {
+        self.with(|kept| {
+            change(&mut kept.owner);
+            if let Some((teller, _)) = &kept.teller {
+                *teller.owner.lock() = kept.owner;
+            }
+        });
+    }
+
     /// A write has found no room: when there is some the owner is told.
     pub fn no_room(&self) {
         if let Some((teller, _)) = self.0.lock().as_ref().and_then(|kept| kept.teller.as_ref()) {
@@ -147,7 +156,7 @@ impl Owned {
             let mut kept = self.0.lock();
             let Some(kept) = kept.as_mut().filter(|kept| kept.owner.id.is_some()) else { return };
             let teller = kept.teller.as_ref().filter(|_| kept.owner.signal.is_some()).map(|(teller, _)| teller.clone());
-            let before = core::mem::replace(&mut kept.alarm, Alarm::Again);
+            let before = core::mem::replace(&mut kept.alarm, Alarm::Again(kept.owner));
             (teller, kept.signaller.clone().filter(|_| before == Alarm::None))
         };
         if let Some(signaller) = signaller {
@@ -165,9 +174,12 @@ impl Owned {
 
     /// Who is to get SIGURG next. None: nobody, and no task sends it any more.
     fn alarmed(&self) -> Option<FileOwner> {
-        self.with(|kept| {
-            kept.alarm = if kept.alarm == Alarm::Again { Alarm::Sending } else { Alarm::None };
-            (kept.alarm == Alarm::Sending).then_some(kept.owner)
+        self.with(|kept| match core::mem::take(&mut kept.alarm) {
+            Alarm::Again(owner) => {
+                kept.alarm = Alarm::Sending;
+                Some(owner)
+            }
+            Alarm::None | Alarm::Sending => None,
         })
     }
 
@@ -192,12 +204,10 @@ pub(crate) async fn change(
     match change {
         OwnerChange::Ask => {}
         OwnerChange::Owner { kind, id, uid, euid } => {
-            status.owned.with(|kept| {
-                kept.owner = FileOwner { kind, id, uid, euid, signal: kept.owner.signal };
-                kept.signaller = Some(signaller.clone());
-            });
+            status.owned.change_owner(|owner| *owner = FileOwner { kind, id, uid, euid, signal: owner.signal });
+            status.owned.with(|kept| kept.signaller = Some(signaller.clone()));
         }
-        OwnerChange::Signal(signal) => status.owned.with(|kept| kept.owner.signal = signal),
+        OwnerChange::Signal(signal) => status.owned.change_owner(|owner| owner.signal = signal),
         OwnerChange::Begin(fd) => {
             begin(file, status, caller, fd, signaller)?;
             // What another kernel has of it is told from now on.
@@ -236,6 +246,7 @@ fn begin(
             file: Arc::downgrade(file),
             fd,
             seen: Lock::new((seen, style)),
+            owner: Lock::new(kept.owner),
             untold: Lock::default(),
             signaller: signaller.clone(),
             this: this.clone(),
@@ -254,6 +265,8 @@ struct Teller {
     fd: i32,
     /// What was ready when it last looked, and how that was told.
     seen: Lock<(Events, Fasync)>,
+    /// The description's owner, here too: who wakes the file's queue must not wait for the description's lock.
+    owner: Lock<FileOwner>,
     untold: Lock<Untold>,
     signaller: Arc<dyn Signaller>,
     this: Weak<Teller>,
@@ -262,9 +275,10 @@ struct Teller {
 /// Changes that are to be told of.
 #[derive(Default)]
 struct Untold {
-    bands: VecDeque<Band>,
-    /// There were more.
-    lost: bool,
+    /// Each with who was the owner when it came.
+    bands: VecDeque<(Band, FileOwner)>,
+    /// There were more; the last was this owner's.
+    lost: Option<FileOwner>,
     /// Somebody tells them.
     busy: bool,
 }
@@ -324,32 +338,29 @@ impl Teller {
 
     /// Whether the caller is to tell it: nobody is about to.
     fn note(&self, band: Band) -> bool {
+        let owner = *self.owner.lock();
         let mut untold = self.untold.lock();
         match untold.bands.len() {
-            MOST_WAITING => untold.lost = true,
-            _ => untold.bands.push_back(band),
+            MOST_WAITING => untold.lost = Some(owner),
+            _ => untold.bands.push_back((band, owner)),
         }
         !core::mem::replace(&mut untold.busy, true)
     }
 
-    /// The next that the owner is to be told. None: nothing, and nobody tells any more.
-    fn next(&self, owner: &FileOwner) -> Option<SignalInfo> {
+    /// Who is to be told next, and what. None: nobody, and nobody tells any more.
+    fn next(&self) -> Option<(FileOwner, SignalInfo)> {
         let mut untold = self.untold.lock();
-        match (untold.bands.pop_front(), owner.signal) {
-            (Some(band), Some(signal)) => Some(self.info(band, signal)),
-            (Some(_), None) => Some(SignalInfo::kernel(Signal::IO)),
-            (None, _) if core::mem::take(&mut untold.lost) => Some(SignalInfo::kernel(Signal::IO)),
-            (None, _) => {
-                untold.busy = false;
-                None
-            }
+        if let Some((band, owner)) = untold.bands.pop_front() {
+            let info = owner.signal.map_or(SignalInfo::kernel(Signal::IO), |signal| self.info(band, signal));
+            return Some((owner, info));
         }
+        let lost = untold.lost.take();
+        untold.busy = lost.is_some();
+        lost.map(|owner| (owner, SignalInfo::kernel(Signal::IO)))
     }
 
     async fn tell(&self) {
-        loop {
-            let owner = self.file.upgrade().and_then(|file| Some(file.status()?.owned.owner())).unwrap_or_default();
-            let Some(info) = self.next(&owner) else { return };
+        while let Some((owner, info)) = self.next() {
             if let (Err(Errno::EAGAIN), Some(_)) = (self.signaller.signal(owner, info).await, owner.signal) {
                 // It hears at least of something.
                 let _ = self.signaller.signal(owner, SignalInfo::kernel(Signal::IO)).await;

@@ -412,3 +412,16 @@ fn signals_that_have_to_wait_are_few_and_one_task_sends_them() {
     write(&writer, b"x").unwrap().unwrap();
     assert_eq!(owner.told().0.len(), 34);
 }
+
+#[test]
+fn a_change_is_told_to_who_was_the_owner_when_it_came() {
+    let (reader, writer, owner) = signalling();
+    let signaller: Arc<dyn Signaller> = owner.clone();
+    for id in [Some(machine::Pid(4)), None, Some(machine::Pid(5))] {
+        let new = OwnerChange::Owner { kind: abi::OwnerKind::Process, id, uid: 0, euid: 0 };
+        block_on(sigio::change(&reader, &caller(1), new, &signaller)).unwrap();
+        write(&writer, b"x").unwrap().unwrap();
+    }
+    let owners: Vec<_> = owner.told().0.iter().map(|told| told.0).collect();
+    assert_eq!(owners, [Some(machine::Pid(4)), None, Some(machine::Pid(5))]);
+}
