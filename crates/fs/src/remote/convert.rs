@@ -67,6 +67,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
                 S::Move { end, references, watchers } => S::Move { end, references, watchers },
                 S::Connect { place } => S::Connect { place },
                 S::Shutdown { how } => S::Shutdown { how },
+                S::AwaitRoom { place, bytes, sender } => S::AwaitRoom { place, bytes, sender },
                 S::Receive { bytes, flags } => S::Receive { bytes, flags },
                 S::Name => S::Name,
                 S::ClosedFirst => S::ClosedFirst,

@@ -23,7 +23,7 @@
 use super::{leased, loan, loan::Loan, Remote};
 use crate::{
     control::{SocketMessage, UnixPlace},
-    socket::{Connecting, FarSocket, Lent, NetNamespace, OtherKernels, SocketLoan},
+    socket::{Connecting, Datagram, FarSocket, Lent, NetNamespace, OtherKernels, SocketLoan},
     Caller, File, FileRef,
 };
 use alloc::{
@@ -92,7 +92,10 @@ fn register(remote: &Arc<Remote>, names: &Arc<NetNamespace>) {
     serve.on_sync(|names, _, UnixGained { survey, nodes }| Ok(names.surveyed(survey)?.gained(&nodes)));
     serve.on(|names, _, UnixEmpty { survey, nodes }| async move { names.empty(survey, nodes).await });
     serve.on_sync(|names, _, UnixForgetSurvey { survey }| names.forget_survey(Some(survey)));
-    serve.on(|names, _, UnixRoom { serial }| async move { names.room(serial).await });
+    serve.on(|names, _, UnixRoom { serial, bytes, sender }| async move {
+        let datagram = Datagram { bytes: bytes as usize, sender };
+        names.room(serial, datagram).await
+    });
     let this = Arc::downgrade(remote);
     serve.on(move |names, _, message: UnixDeliver| {
         let remote = this.upgrade().ok_or(Errno::ECONNREFUSED);
@@ -348,8 +351,9 @@ impl OtherKernels for Remote {
         Box::pin(self.deliver_message(there, kind, message, shield))
     }
 
-    fn room(&self, there: FarSocket) -> BoxFuture<'_, Result<()>> {
-        let message = UnixRoom { serial: there.serial };
+    fn room(&self, there: FarSocket, datagram: Datagram) -> BoxFuture<'_, Result<()>> {
+        let Datagram { bytes, sender } = datagram;
+        let message = UnixRoom { serial: there.serial, bytes: bytes as u64, sender };
         Box::pin(async move { self.endpoint.call(there.kernel, message).await.map_err(gone)? })
     }
 

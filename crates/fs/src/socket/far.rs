@@ -8,11 +8,12 @@ use super::{
     circles, credentials_of,
     inbox::{self, Incoming},
     inet,
-    transfer::pay,
+    names::Found,
+    transfer::{pay, Datagram},
     FarSocket, Role, Socket,
 };
 use crate::{
-    control::{SocketMessage, UnixCredentials},
+    control::{SocketAddress, SocketMessage, UnixCredentials},
     file::{Access, Transfer},
     waiting::{attempt, Patience},
     Caller,
@@ -60,9 +61,9 @@ impl Socket {
                 self.attach(there, caller).await
             };
             match (tried, self.patience(patience)) {
-                (Err(Errno::EAGAIN), Patience::Waits) => self.names.others()?.room(there).await?,
+                (Err(Errno::EAGAIN), Patience::Waits) => self.names.others()?.room(there, Datagram::default()).await?,
                 (Err(Errno::EAGAIN), refuses) => {
-                    self.hear_of_room(there);
+                    self.hear_of_room(there, Datagram::default());
                     return Err(refuses.answer());
                 }
                 (done, _) => return done,
@@ -80,14 +81,36 @@ impl Socket {
         }
     }
 
-    /// Room for whoever waits on another kernel: in the backlog, or for a datagram.
-    pub(crate) fn has_room(&self) -> bool {
-        let state = self.state.lock();
-        match &state.role {
-            Role::Listening { backlog, waiting } => waiting.len() <= *backlog,
-            // A socket that listens no more refuses, which is news too.
-            _ => self.kind.connects() || state.inbox.takes(1, inbox::LIMIT, state.has_one_sender()),
+    /// Room for whoever waits on another kernel: in the backlog, or for that datagram.
+    pub(crate) fn has_room(&self, datagram: Datagram) -> bool {
+        if let Role::Listening { backlog, waiting } = &self.state.lock().role {
+            return waiting.len() <= *backlog;
         }
+        // A socket that listens no more refuses, which is news too.
+        self.kind.connects() || self.takes_datagram(datagram, inbox::LIMIT)
+    }
+
+    /// May a datagram be put into the inbox, which takes `limit` bytes, or be refused for another reason than the lack of room there? See
+    /// transfer.rs.
+    fn takes_datagram(&self, datagram: Datagram, limit: usize) -> bool {
+        let account = self.names.account(datagram.sender);
+        let state = self.state.lock();
+        state.read_shut
+            || state.inbox.is_empty()
+            || state.inbox.takes(datagram.bytes, limit, state.has_one_sender())
+                && datagram.is_affordable(account.as_ref())
+    }
+
+    /// Serves [`AwaitRoom`](messages::fs::SocketControl::AwaitRoom): see there.
+    pub(super) async fn await_room(&self, place: Option<&SocketAddress>, datagram: Datagram) -> Result<()> {
+        let limit = self.state.lock().settings.send_buffer();
+        let (room, target) = match self.target(place).await? {
+            Found::Here(target) => (target.room.clone(), Arc::downgrade(&target)),
+            Found::There(there) => return self.names.others()?.room(there, datagram).await,
+        };
+        let has_room = || target.upgrade().is_none_or(|target| target.takes_datagram(datagram, limit));
+        room.wait_until(|| has_room().then_some(())).await;
+        Ok(())
     }
 
     /// A datagram from another kernel.
@@ -118,7 +141,10 @@ impl Socket {
             if !state.inbox.takes(count, inbox::LIMIT, state.has_one_sender()) {
                 return Err(Errno::EAGAIN);
             }
-            let charge = pay(account.as_ref(), count, &files)?;
+            let charge = match pay(account.as_ref(), count, &files) {
+                Err(_) if !state.inbox.is_empty() => return Err(Errno::EAGAIN),
+                charge => charge?,
+            };
             let SocketMessage { bytes, name, .. } = message;
             self.take_in(&mut state, Incoming { bytes, files, sender, name, charge, ..Incoming::default() });
         }
@@ -149,12 +175,13 @@ impl Socket {
         };
         let message = SocketMessage { name, credentials: Some(sender), ..message.clone() };
         let others = self.names.others()?;
+        let datagram = Datagram { bytes: message.bytes.len(), sender };
         loop {
             match others.deliver(there, self.kind as u32, &message, shield).await {
                 Err(Errno::EAGAIN) => match patience {
-                    Patience::Waits => others.room(there).await?,
+                    Patience::Waits => others.room(there, datagram).await?,
                     refuses => {
-                        self.hear_of_room(there);
+                        self.hear_of_room(there, datagram);
                         return Err(refuses.answer());
                     }
                 },
@@ -164,18 +191,21 @@ impl Socket {
     }
 
     /// Until `there` has room this socket is not writable; then its watchers hear of it. The task ends with the socket.
-    pub(super) fn hear_of_room(&self, there: FarSocket) {
+    pub(super) fn hear_of_room(&self, there: FarSocket, datagram: Datagram) {
         let names = self.names.clone();
         // Gone is news as well: the next try says so.
         self.hear_of(async move {
-            let _ = names.room_of(there).await;
+            let _ = names.room_of(there, datagram).await;
         });
     }
 
     /// The same of a listener of this kernel, for a stand-in that waits to connect.
     pub(super) fn hear_of_backlog(&self, listener: Weak<Socket>, room: Arc<WaitQueue>) {
         self.hear_of(async move {
-            room.wait_until(|| listener.upgrade().is_none_or(|listener| listener.has_room()).then_some(())).await;
+            room.wait_until(|| {
+                listener.upgrade().is_none_or(|listener| listener.has_room(Datagram::default())).then_some(())
+            })
+            .await;
         });
     }
 

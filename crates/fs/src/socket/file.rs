@@ -4,7 +4,7 @@ use super::{
     far, inbox,
     names::Found,
     options::Wishes,
-    transfer::{self, Sending, MOVED, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_PROBES, MSG_TRUNC},
+    transfer::{self, Datagram, Sending, MOVED, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_PROBES, MSG_TRUNC},
     Role, Socket, SocketKind, State,
 };
 use crate::{
@@ -226,6 +226,10 @@ impl Socket {
                 self.mark_urgent(&mut message, flags)?;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
                 ControlAnswer::Number(self.send(place, &mut message, sender, &caller.shield, patience).await? as i64)
+            }
+            AwaitRoom { place, bytes, sender } => {
+                self.await_room(place.as_ref(), Datagram { bytes: bytes as usize, sender }).await?;
+                ControlAnswer::Done
             }
             Receive { bytes, flags } => self.receive(bytes, flags, flagged).await?,
             Name => ControlAnswer::Bytes(self.state.lock().name.clone()),

@@ -38,7 +38,7 @@ pub use link::Lent;
 pub use list::AllSockets;
 pub use names::NetNamespace;
 pub use others::{FarSocket, OtherKernels, SocketLoan};
-pub(crate) use transfer::MSG_OOB;
+pub(crate) use transfer::{Datagram, MSG_OOB};
 pub use transfer::{MSG_GOES_ON, MSG_PROBES};
 
 use crate::{

@@ -6,6 +6,7 @@
 use super::{
     flight::Flight,
     inet::{claims::Claims, ports::Ports},
+    transfer::Datagram,
     Circles, FarSocket, OtherKernels, Socket, SocketKind,
 };
 use crate::control::{UnixCredentials, UnixPlace};
@@ -206,11 +207,11 @@ impl NetNamespace {
         FarSocket { kernel: self.others().map_or(KernelId(0), |others| others.me()), serial }
     }
 
-    /// Returns when a socket of any kernel may have room, or is gone.
-    pub(super) async fn room_of(&self, there: FarSocket) -> Result<()> {
+    /// Returns when a socket of any kernel may have room for that datagram, or for a connection, or is gone.
+    pub(super) async fn room_of(&self, there: FarSocket, datagram: Datagram) -> Result<()> {
         match self.here(there.serial) == there {
-            true => self.room(there.serial).await,
-            false => self.others()?.room(there).await,
+            true => self.room(there.serial, datagram).await,
+            false => self.others()?.room(there, datagram).await,
         }
     }
 
@@ -375,10 +376,10 @@ impl NetNamespace {
     }
 
     /// Waits without keeping the socket.
-    pub(crate) async fn room(&self, serial: u64) -> Result<()> {
+    pub(crate) async fn room(&self, serial: u64, datagram: Datagram) -> Result<()> {
         let room: Arc<WaitQueue> = self.by_serial(serial)?.room.clone();
         room.wait_until(|| match self.by_serial(serial) {
-            Ok(socket) => socket.has_room().then_some(Ok(())),
+            Ok(socket) => socket.has_room(datagram).then_some(Ok(())),
             Err(error) => Some(Err(error)),
         })
         .await

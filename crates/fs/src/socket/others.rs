@@ -1,6 +1,6 @@
 //! What sockets of this kernel ask of other kernels: [`OtherKernels`], which [`crate::remote`] implements.
 
-use super::{Connecting, Lent};
+use super::{transfer::Datagram, Connecting, Lent};
 use crate::{
     control::{InternetAddress, PortClaim, SocketMessage, UnixPlace},
     Caller, File, FileRef,
@@ -102,8 +102,8 @@ pub trait OtherKernels: Send + Sync {
         message: &'a SocketMessage,
         shield: &'a Shield,
     ) -> BoxFuture<'a, Result<usize>>;
-    /// Returns when `there` may have room again.
-    fn room(&self, there: FarSocket) -> BoxFuture<'_, Result<()>>;
+    /// Returns when `there` may have room again: for that datagram, or for a connection.
+    fn room(&self, there: FarSocket, datagram: Datagram) -> BoxFuture<'_, Result<()>>;
 
     /// A part of that kernel's sockets for a list (list.rs); nothing of a dead one.
     fn listed(

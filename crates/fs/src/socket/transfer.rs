@@ -376,6 +376,21 @@ pub(super) fn pay(account: Option<&Arc<Account>>, bytes: usize, files: &Parcel) 
     account.charge(Resource::Memory, overhead(files) + bytes).map_err(|OverLimit| Errno::ENOBUFS)
 }
 
+/// A datagram that waits for room.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Datagram {
+    pub bytes: usize,
+    /// Pays for it.
+    pub sender: UnixCredentials,
+}
+
+impl Datagram {
+    /// Also with as many files as a message may bring (SCM_MAX_FD).
+    pub(super) fn is_affordable(&self, account: Option<&Arc<Account>>) -> bool {
+        affordable(account, &Parcel::empty()) >= self.bytes + 253 * inbox::FILE_BYTES
+    }
+}
+
 fn overhead(files: &Parcel) -> usize {
     inbox::MESSAGE_BYTES + files.len() * inbox::FILE_BYTES
 }

@@ -440,6 +440,15 @@ pub enum SocketControl<F> {
         /// MSG_*.
         flags: u32,
     },
+    /// Asked for a thread of another kernel that waits in sendmsg(2) on an AF_UNIX datagram socket: waits until a datagram may find room.
+    AwaitRoom {
+        /// The receiver; None: the peer.
+        place: Option<SocketAddress>,
+        /// The datagram has so many bytes.
+        bytes: u64,
+        /// Who sends it, and is to pay for it.
+        sender: UnixCredentials,
+    },
     /// recvmsg(2).
     Receive {
         /// Room for so many bytes.

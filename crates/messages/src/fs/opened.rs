@@ -19,6 +19,11 @@ impl SocketType {
     pub fn is_stream(self) -> bool {
         self.kind == 1
     }
+
+    /// SOCK_DGRAM of AF_UNIX.
+    pub fn is_unix_datagram(self) -> bool {
+        (self.family, self.kind) == (1, 2)
+    }
 }
 
 /// Where an operation on another kernel's file waits: at the owner, or on the caller's kernel.

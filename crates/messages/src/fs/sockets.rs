@@ -2,7 +2,7 @@
 
 use super::{
     InternetAddress, InternetEnds, ListedSocket, Opened, PortClaim, SocketAttached, SocketChange, SocketCredit,
-    SocketGraphPage, SocketMessage, UnixPlace,
+    SocketGraphPage, SocketMessage, UnixCredentials, UnixPlace,
 };
 use abi::Caller;
 use alloc::vec::Vec;
@@ -186,6 +186,10 @@ messages! {
     unix_room: UnixRoom {
         /// Number of the socket at the receiver.
         serial: u64,
+        /// The datagram has so many bytes.
+        bytes: u64,
+        /// Who sends it, and is to pay for it.
+        sender: UnixCredentials,
     } -> Result<()>, Low;
 
     /// Asks for a part of the receiver's sockets, for /proc/net and sock_diag: those with inode numbers above `from`. Also answered with the `from`

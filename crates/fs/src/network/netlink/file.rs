@@ -59,7 +59,7 @@ impl NetlinkSocket {
             Bind { place: Some(SocketAddress::Other(address)), .. } => done(self.bind(caller, &address)),
             Connect { place: Some(SocketAddress::Other(address)) } => done(self.connect(caller, &address)),
             Bind { .. } | Connect { .. } => Err(Errno::EINVAL),
-            Listen { .. } | Accept { .. } | Shutdown { .. } => Err(Errno::EOPNOTSUPP),
+            Listen { .. } | AwaitRoom { .. } | Accept { .. } | Shutdown { .. } => Err(Errno::EOPNOTSUPP),
             Move { .. } => Err(Errno::EBUSY),
             ClosedFirst => Err(Errno::EINVAL),
             Send { flags, .. } | Receive { flags, .. } if flags & MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),

@@ -5,8 +5,8 @@ use crate::socket::MSG_OOB;
 use crate::File;
 use crate::{
     control::{Control, ControlAnswer, SocketControl},
-    socket::Socket,
-    waiting::Patience,
+    socket::{credentials_of, Socket},
+    waiting::{Patience, MUST_WAIT},
     Caller, OpenFlags,
 };
 use alloc::sync::Arc;
@@ -101,7 +101,7 @@ impl RemoteFile {
             }
             _ => {}
         }
-        let cancels = matches!(control, Control::MeetPartner);
+        let cancels = matches!(control, Control::MeetPartner | Control::Socket(SocketControl::AwaitRoom { .. }));
         // The thread stays from here on, since references in the control are counted before it is sent.
         let _held = caller.shield.hold();
         let (control, files) = self.remote.send_control(self.name.owner, control).await?;
@@ -139,8 +139,8 @@ impl RemoteFile {
         control: Control,
         patience: Patience,
     ) -> Result<ControlAnswer> {
-        // Only these may block, and [`Control::MeetPartner`], which waits at the owner. The owner may have to ask a third kernel for
-        // any other, and waits for that.
+        // Only these may block, and [`Control::MeetPartner`] and [`SocketControl::AwaitRoom`], which wait at the owner. The owner may have to
+        // ask a third kernel for any other, and waits for that.
         let waits = matches!(
             control,
             Control::Socket(
@@ -150,8 +150,27 @@ impl RemoteFile {
                     | SocketControl::Receive { .. }
             )
         );
+        let awaits = self.room_for(caller, &control).filter(|_| patience == Patience::Waits);
         let control = &control;
         let attempt = move || async move { self.try_control(caller, control.clone(), waits).await };
-        self.insist(patience, &caller.shield, attempt).await
+        let Some(awaits) = awaits else { return self.insist(patience, &caller.shield, attempt).await };
+        loop {
+            match attempt().await {
+                Err(MUST_WAIT) if caller.shield.is_leaving() => return Err(Errno::RESTART),
+                Err(MUST_WAIT) => self.try_control(caller, Control::Socket(awaits.clone()), false).await.map(drop)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// What waits until `control` may succeed, where no change of this socket says so: the room is the receiver's.
+    fn room_for(&self, caller: &Caller, control: &Control) -> Option<SocketControl> {
+        match control {
+            Control::Socket(SocketControl::Send { place, message, .. }) if self.socket()?.is_unix_datagram() => {
+                let sender = message.credentials.unwrap_or_else(|| credentials_of(caller));
+                Some(SocketControl::AwaitRoom { place: place.clone(), bytes: message.bytes.len() as u64, sender })
+            }
+            _ => None,
+        }
     }
 }

@@ -434,3 +434,40 @@ fn accepted_elsewhere(kind: SocketKind, on: usize, from: usize, seed: u64) {
     assert!(machine.kernels.iter().all(|kernel| kernel.exported() == 0));
     assert_eq!(machine.frames(), 0);
 }
+
+/// The sender's socket is used from kernel 1: no change of that socket says that the receiver has room again.
+#[test]
+fn a_stand_ins_datagram_waits_for_the_room_of_its_receiver() {
+    for receiver in 0..3 {
+        let (machine, names) = joined(3);
+        let (from, to) = (new(&names, 0, SocketKind::Datagram), new(&names, receiver, SocketKind::Datagram));
+        machine.bind(&to, b"d").unwrap();
+        let (through, who) = (machine.pass(0, 1, &from), caller(1));
+        let send = || {
+            let message = SocketMessage { bytes: vec![7; 10], ..SocketMessage::default() };
+            let place = place(b"d");
+            through.control(&who, Control::Socket(SocketControl::Send { place, message, flags: 0 }))
+        };
+        let mut blocked = loop {
+            let mut sending = send();
+            match machine.poll(&mut sending) {
+                None => break sending,
+                done => assert!(matches!(done, Some(Ok(ControlAnswer::Number(10))))),
+            }
+        };
+        let mut given_up = send();
+        assert!(machine.poll(&mut given_up).is_none());
+        drop(given_up);
+        machine.run(to.read(&mut [0; 10])).unwrap();
+        assert!(matches!(machine.poll(&mut blocked), Some(Ok(ControlAnswer::Number(10)))));
+        blocked = send();
+        assert!(machine.poll(&mut blocked).is_none());
+        drop(to);
+        assert_eq!(machine.poll(&mut blocked).unwrap().err(), Some(Errno::ECONNREFUSED));
+        drop(blocked);
+        drop((through, from));
+        machine.settle();
+        assert!(machine.kernels.iter().all(|kernel| kernel.exported() == 0));
+        assert_eq!(machine.frames(), 0);
+    }
+}

@@ -251,7 +251,7 @@ impl Socket {
             Connect { place: Some(SocketAddress::Other(bytes)) } => {
                 self.connect_datagram(inet, &bytes, caller).await.map(|()| ControlAnswer::Done)
             }
-            Bind { .. } | Connect { .. } => Err(Errno::EINVAL),
+            Bind { .. } | Connect { .. } | AwaitRoom { .. } => Err(Errno::EINVAL),
             Listen { backlog } => self.listen_on_port(inet, backlog, caller).await.map(|()| ControlAnswer::Done),
             Accept { flags, end } => self.accept(flags, end, caller, flagged).await,
             Move { end, references, watchers } => self.give_up(end, references, watchers, caller).await,

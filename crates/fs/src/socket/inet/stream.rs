@@ -7,7 +7,7 @@ use super::{
 use crate::{
     control::{InternetAddress, UnixCredentials},
     file::Patience,
-    socket::{credentials_of, names::Found, FarSocket, Role, Socket},
+    socket::{credentials_of, names::Found, transfer::Datagram, FarSocket, Role, Socket},
     Caller,
 };
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
@@ -199,11 +199,11 @@ impl Socket {
             match self.attach(room, caller).await {
                 Err(Errno::EAGAIN) if patience == Patience::Waits => {
                     drop(held);
-                    self.names.others()?.room(room).await?;
+                    self.names.others()?.room(room, Datagram::default()).await?;
                 }
                 Err(Errno::EAGAIN) => {
                     if patience == Patience::Tries {
-                        self.hear_of_room(room);
+                        self.hear_of_room(room, Datagram::default());
                     }
                     return Err(patience.answer());
                 }
@@ -225,7 +225,7 @@ impl Socket {
                 drop(socket);
                 let Some(listener) = full else { return };
                 let gone = ended.wait_until(|| (this.strong_count() == 0).then_some(()));
-                first(names.room_of(listener), gone).await;
+                first(names.room_of(listener, Datagram::default()), gone).await;
             }
         }));
     }
