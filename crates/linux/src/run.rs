@@ -107,6 +107,7 @@ impl Linux {
                         Some(result) => result,
                         None => Err(self.missing(thread, number)),
                     };
+                    scheduler.begin_deferred();
                     trace(&call, number, &result);
                     if call.over {
                         return;

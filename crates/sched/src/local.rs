@@ -5,8 +5,11 @@ use crate::{
     sync::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
     task::{token, Entity, Runnable},
 };
-use alloc::sync::Arc;
-use machine::sync::{Lock, LockGuard};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{
+    sync::{Lock, LockGuard},
+    BoxFuture,
+};
 
 /// No alarm.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -28,6 +31,10 @@ pub(crate) struct Local {
     pub load: AtomicUsize,
     /// What `load` was when this kernel's load was last published.
     pub published: AtomicUsize,
+    /// Work of the thread that runs here, for before it goes back to user mode ([`crate::Scheduler::defer`]).
+    pub deferred: Lock<Vec<BoxFuture<'static, ()>>>,
+    /// There is some. Only this CPU uses it.
+    pub defers: AtomicBool,
     /// The hardware's alarm, as far as this CPU knows; NEVER: none.
     pub alarm: AtomicU64,
     pub idle_ns: AtomicU64,
@@ -50,6 +57,8 @@ impl Local {
             level: AtomicU8::new(0),
             load: AtomicUsize::new(0),
             published: AtomicUsize::new(usize::MAX),
+            deferred: Lock::default(),
+            defers: AtomicBool::new(false),
             alarm: AtomicU64::new(NEVER),
             idle_ns: AtomicU64::new(0),
             turns: AtomicU64::new(0),

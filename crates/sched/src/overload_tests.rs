@@ -160,3 +160,41 @@ fn a_thousand_sleepers_do_not_keep_the_cpu_from_a_thread_that_runs() {
     // A thousand and one threads, each of which may have a slice before it is its turn again.
     assert!(had.ns() > 0 && had.longest() < 1000 * 10 * US, "{} {}", had.ns(), had.longest());
 }
+
+/// Begins though 1000 pieces of kernel work wait, and the thread that defers it has the CPU before them.
+#[test]
+fn what_a_thread_defers_begins_before_it_goes_on_or_waits() {
+    let bench = Arc::new(Bench::new(1));
+    (0..1000).for_each(|_| drop(work(&bench, 50 * US)));
+    let begun = Arc::new(AtomicU64::new(0));
+    let (bench_, begun_) = (bench.clone(), begun.clone());
+    let defer = move |until_waits: bool| {
+        let (begun, bench) = (begun_.clone(), bench_.clone());
+        bench_.scheduler.defer(Box::pin(async move {
+            begun.fetch_add(1, Relaxed);
+            // One that waits goes on as a task, and so does what it defers itself.
+            if until_waits {
+                yield_now().await;
+                let inner = begun.clone();
+                bench.scheduler.defer(Box::pin(async move {
+                    inner.fetch_add(10, Relaxed);
+                }));
+            }
+        }));
+    };
+    let (bench_, begun_) = (bench.clone(), begun.clone());
+    let body = async move {
+        defer(false);
+        defer(true);
+        assert_eq!(begun_.load(Relaxed), 0);
+        bench_.scheduler.begin_deferred();
+        assert_eq!(begun_.load(Relaxed), 2);
+        defer(false);
+        yield_now().await;
+        assert!(begun_.load(Relaxed) >= 3);
+    };
+    let task = bench.scheduler.spawn_thread(Class::Normal(0), ALL, Box::pin(body));
+    task.act_for(machine::Actor::new(machine::Pid(5), machine::KernelId(0)));
+    turn_until(&bench, 1_000_000_000);
+    assert_eq!(begun.load(Relaxed), 13);
+}

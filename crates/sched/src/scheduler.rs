@@ -22,7 +22,10 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use async_task::{ScheduleInfo, WithInfo};
-use core::future::Future;
+use core::{
+    future::Future,
+    task::{Context, Waker},
+};
 use machine::{yield_now, Actor, BoxFuture, Cpu, CpuId, KernelId, Spawner};
 
 /// An alarm that is wanted so close to the one that is set (ns) need not be set anew.
@@ -73,6 +76,36 @@ impl Scheduler {
     /// Starts kernel work that stays on one CPU, by its index.
     pub fn spawn_on(self: &Arc<Self>, cpu: usize, task: impl Future<Output = ()> + Send + 'static) {
         self.start(Class::Kernel, 1 << cpu, Box::pin(task));
+    }
+
+    /// Work for which the thread that runs here may hold locks now: it begins when the thread calls [`Self::begin_deferred`], which it does before
+    /// it goes back to user mode, or waits. Where no thread runs it is a task of this CPU.
+    pub fn defer(self: &Arc<Self>, work: BoxFuture<'static, ()>) {
+        let local = &self.locals[self.here()];
+        if self.actor() == Actor::NOBODY {
+            return self.spawn_on(self.here(), work);
+        }
+        local.deferred.lock().push(work);
+        local.defers.store(true, Relaxed);
+    }
+
+    /// Begins what was deferred on this CPU. What has to wait goes on as a task.
+    pub fn begin_deferred(self: &Arc<Self>) {
+        let local = &self.locals[self.here()];
+        if !local.defers.load(Relaxed) {
+            return;
+        }
+        local.defers.store(false, Relaxed);
+        let deferred = core::mem::take(&mut *local.deferred.lock());
+        let actor = self.actor();
+        // What this defers in turn is a task.
+        self.set_actor(Actor::NOBODY);
+        for mut work in deferred {
+            if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                self.spawn_on(self.here(), work);
+            }
+        }
+        self.set_actor(actor);
     }
 
     fn start(self: &Arc<Self>, class: Class, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
@@ -193,7 +226,7 @@ impl Scheduler {
     }
 
     /// Wakes due timers and runs one task; false if there was none.
-    pub fn turn(&self) -> bool {
+    pub fn turn(self: &Arc<Self>) -> bool {
         let here = self.here();
         let local = &self.locals[here];
         local.alarm.store(NEVER, Relaxed);
@@ -216,6 +249,7 @@ impl Scheduler {
         }
         self.set_actor(entity.actor());
         let waits_again = runnable.run();
+        self.begin_deferred();
         self.set_actor(Actor::NOBODY);
         if !waits_again {
             entity.waits.store(entity.waits.load(Relaxed) + 1, Relaxed);

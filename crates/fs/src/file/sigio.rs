@@ -3,9 +3,8 @@
 //! The description keeps its owner beside its flags, on the kernel that has it. O_ASYNC puts a [`Teller`] into the queue that the
 //! file wakes; without O_ASYNC nothing is there, and nothing is done. The owner may be anywhere: [`Signaller`] finds it.
 //!
-//! A task sends the signals, for whoever wakes the file's queue may hold locks that signals need. On the CPU that it is begun on it runs
-//! before that goes back to a program, so that who writes mostly finds, when it returns, that the reader has been signalled, as on Linux. It
-//! waits for owners on other kernels; changes meanwhile are noted for it, in their order, with who is the owner then:
+//! A task sends the signals, for whoever wakes the file's queue may hold locks that signals need. It begins before the system call returns, so
+//! that who writes finds that a reader of the same kernel has been signalled, as on Linux. It waits for owners on other kernels; changes meanwhile are noted for it, in their order, with who is the owner then:
 //!
 //! ```text
 //! writer                          the description's task            the owner's kernel
@@ -90,7 +89,7 @@ impl Band {
 pub trait Signaller: Send + Sync {
     /// Signals `owner`, if who has made it that may. EAGAIN: its queue is full.
     fn signal(&self, owner: FileOwner, info: SignalInfo) -> BoxFuture<'static, Result<()>>;
-    /// Starts a task that is to run before this CPU goes back to a program.
+    /// Starts a task when the locks are free that the caller may hold, before the program that it works for goes on.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
@@ -360,7 +359,13 @@ impl Teller {
     }
 
     async fn tell(&self) {
+        let mut told = 0;
         while let Some((owner, info)) = self.next() {
+            told += 1;
+            if told > MOST_WAITING {
+                // Others write all the time.
+                machine::yield_now().await;
+            }
             if let (Err(Errno::EAGAIN), Some(_)) = (self.signaller.signal(owner, info).await, owner.signal) {
                 // It hears at least of something.
                 let _ = self.signaller.signal(owner, SignalInfo::kernel(Signal::IO)).await;

@@ -34,7 +34,7 @@ impl Signaller for Owners {
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         if let Some(system) = self.0.upgrade() {
-            system.scheduler.spawn_on(system.cpu.index(), task);
+            system.scheduler.defer(task);
         }
     }
 }
