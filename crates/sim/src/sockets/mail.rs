@@ -152,6 +152,8 @@ impl Program {
         let (from_lost, scarce) = (self.is_lost_box(mail.from), self.kernels.tight || self.kernels.scarce);
         let Mailbox { udp, letters, .. } = &mut self.boxes[mail.to];
         let certain = match sent {
+            // Its socket's kernel may have died after it had sent it.
+            Some(false) if from_lost => false,
             Some(false) => return,
             Some(true) => !(from_lost || *udp && scarce),
             None => false,
