@@ -78,8 +78,8 @@ impl Scheduler {
         self.start(Class::Kernel, 1 << cpu, Box::pin(task));
     }
 
-    /// Work for which the thread that runs here may hold locks now: it begins when the thread calls [`Self::begin_deferred`], which it does before
-    /// it goes back to user mode, or waits. Where no thread runs it is a task of this CPU.
+    /// Keeps work that takes locks which the thread that runs on this CPU may hold now. [`Self::begin_deferred`] begins it: at the end of the
+    /// thread's system call, or when the thread waits. If this CPU runs no thread, the work becomes a task of this CPU at once.
     pub fn defer(self: &Arc<Self>, work: BoxFuture<'static, ()>) {
         let local = &self.locals[self.here()];
         if self.actor() == Actor::NOBODY {

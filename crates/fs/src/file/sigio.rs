@@ -4,7 +4,8 @@
 //! file wakes; without O_ASYNC nothing is there, and nothing is done. The owner may be anywhere: [`Signaller`] finds it.
 //!
 //! A task sends the signals, for whoever wakes the file's queue may hold locks that signals need. It begins before the system call returns, so
-//! that who writes finds that a reader of the same kernel has been signalled, as on Linux. It waits for owners on other kernels; changes meanwhile are noted for it, in their order, with who is the owner then:
+//! that who writes finds that an owner on the same kernel has been signalled, as on Linux. It waits for owners on other kernels; changes
+//! meanwhile are noted for it, in their order, each with who is the owner then:
 //!
 //! ```text
 //! writer                          the description's task            the owner's kernel
@@ -89,7 +90,7 @@ impl Band {
 pub trait Signaller: Send + Sync {
     /// Signals `owner`, if who has made it that may. EAGAIN: its queue is full.
     fn signal(&self, owner: FileOwner, info: SignalInfo) -> BoxFuture<'static, Result<()>>;
-    /// Starts a task when the locks are free that the caller may hold, before the program that it works for goes on.
+    /// Starts a task that takes locks which the caller may hold. It begins when the caller's system call has let go of them, before that returns.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
