@@ -264,6 +264,7 @@ impl Thread {
     /// The same for who is to come together with another.
     pub(crate) fn send_gathered(&self, kernel: KernelId) {
         self.send(kernel, Destination::Gathered(kernel));
+        self.wake();
     }
 
     fn send(&self, kernel: KernelId, destination: Destination) {

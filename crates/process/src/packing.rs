@@ -32,6 +32,8 @@ impl System {
         };
         if let Some(thread) = threads.iter().filter(goes).min_by_key(|thread| thread.state.lock().usage.minor_faults) {
             thread.go_later(Destination::Packing);
+            // It may be in user mode on another CPU, which nothing interrupts while it has one thread.
+            thread.wake();
         }
     }
 
