@@ -132,7 +132,7 @@ fi
 case ${1-} in
     test | bench | fuzz)
         more=$(missing_packages python3 python3 ps procps ss iproute2 \
-            curl curl ping iputils-ping /usr/sbin/nginx nginx wrk wrk webhook webhook redis-server redis-server \
+            babeltrace2 babeltrace2 curl curl ping iputils-ping /usr/sbin/nginx nginx wrk wrk webhook webhook redis-server redis-server \
             /usr/sbin/sshd openssh-server ssh openssh-client node nodejs \
             /usr/lib/postgresql postgresql psql postgresql-client \
             mpirun.openmpi openmpi-bin mpicc.openmpi libopenmpi-dev mpirun.mpich mpich mpicc.mpich libmpich-dev)
@@ -142,6 +142,14 @@ case ${1-} in
         fi
         # shellcheck disable=SC2086
         install_packages $more
+        # Perfetto's own schema, for the tests of traces.
+        if [ "$1" = test ] && [ ! -f "$state/python/ready" ]; then
+            install_packages $(missing_packages /usr/share/doc/python3-venv python3-venv)
+            rm -rf "$state/python"
+            { python3 -m venv "$state/python" && "$state/python/bin/pip" install -q perfetto==0.59.1 protobuf==6.33.1; } \
+                >"$state/install.log" 2>&1 </dev/null || fail "no Perfetto schema from PyPI: $(tail -n 3 "$state/install.log")"
+            touch "$state/python/ready"
+        fi
         export PATH COB_PROJECT="$project" COB_CARGO="$cargo" COB_BARE_METAL="$bare_metal"
         export CARGO_TARGET_DIR="$project/target"
         ;;

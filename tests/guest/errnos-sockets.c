@@ -1,6 +1,6 @@
 // Every call of sockets on sockets of every kind in every state, with wrong addresses, wrong lengths and wrong flags: the errors of man 2 bind, connect,
 // listen, accept, send, recv, shutdown, getsockname and their kin, as Linux orders them. The caller may be on another kernel than the socket.
-// cob: link=static flags=-pthread kernels=1,4 compare=host net=lo timeout=240
+// cob: link=static flags=-pthread kernels=1,4 compare=host net=lo timeout=600
 #include "hands.h"
 #include "internet.h"
 #include <stdarg.h>

@@ -2,6 +2,7 @@
 
 mod bench;
 mod fuzz;
+mod trace;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use bench::{Bench, BenchOptions, Class, Link, Rival};
 pub use fuzz::FuzzOptions;
+pub use trace::{TraceCommand, TraceOptions, TraceOutputs};
 
 /// Boots a machine of many kernels and runs Linux programs across them.
 #[derive(Debug, Parser)]
@@ -26,6 +28,8 @@ pub enum Command {
     Run(RunOptions),
     /// An interactive busybox shell inside.
     Shell(MachineOptions),
+    /// Run a program inside and record what the kernels do.
+    Trace(Box<TraceOptions>),
     /// All tests, or some: check, unit, sim, guest.
     Test(TestOptions),
     /// Random programs on simulated kernels, on this machine: see `cob sim --help`.
@@ -191,7 +195,7 @@ impl Stop {
         let line = paragraph.join(" ");
         match line.strip_prefix("error: ") {
             Some(message) => message.to_string(),
-            None => "a command is missing: run, shell, test, sim, fuzz or bench (--help explains)".to_string(),
+            None => "a command is missing: run, shell, trace, test, sim, fuzz or bench (--help explains)".to_string(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //!   guest. `run`: one run from start to end; `supervise` follows it.
 //! - `vm`, `qmp`: QEMU. `watch`: whether the machine makes progress. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
 //! - `cpio`: writes an initramfs. `symbols`: names for the addresses in a panic.
+//! - `trace`: `cob trace`.
 //! - `test`: `cob test` and `cob sim`. `fuzz`: `cob fuzz`. `bench`: `cob bench`.
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod supervise;
 mod symbols;
 mod terminal;
 mod test;
+mod trace;
 mod vm;
 mod watch;
 
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Run(options) => run::program(options),
         Command::Shell(options) => run::shell(options),
+        Command::Trace(options) => trace::main(options),
         Command::Test(options) => test::main(options),
         Command::Sim(options) => test::simulate(options),
         Command::Fuzz(options) => fuzz::main(options),

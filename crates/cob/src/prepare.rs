@@ -93,6 +93,7 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         cpus,
         nodes: options.nodes,
         memory: options.memory,
+        shared_memory: None,
         accel: options.accel,
         plugin: None,
         counts_time: false,

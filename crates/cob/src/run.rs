@@ -15,6 +15,7 @@ use crate::qmp::Qmp;
 use crate::session::{self, Ending, Streams};
 use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
+use crate::trace::{Collected, Collecting, Recorder};
 use crate::vm::{self, Vm};
 use crate::{signals, status, symbols};
 
@@ -32,17 +33,26 @@ pub const WHERE_MARK: &str = "WHERE kernel";
 const REFUSED_MARK: &str = "REFUSED: ";
 
 pub fn program(options: RunOptions) -> Result<u8> {
-    execute(&options.machine, options.program, Terminal::of_caller())
+    execute(&options.machine, options.program, Terminal::of_caller(), None).map(|(status, _)| status)
 }
 
 pub fn shell(options: MachineOptions) -> Result<u8> {
     let argv = ["busybox", "sh"].map(OsString::from).to_vec();
-    execute(&options, argv, Terminal::of_caller())
+    execute(&options, argv, Terminal::of_caller(), None).map(|(status, _)| status)
 }
 
-fn execute(options: &MachineOptions, argv: Vec<OsString>, terminal: Terminal) -> Result<u8> {
+/// One run. `recorder` records the machine's trace; what it has collected comes with the status.
+pub fn execute(
+    options: &MachineOptions,
+    argv: Vec<OsString>,
+    terminal: Terminal,
+    recorder: Option<Recorder>,
+) -> Result<(u8, Option<Collected>)> {
     let started = Instant::now();
     let (config, mut machine) = prepare(options, argv, &terminal)?;
+    if let Some(recorder) = &recorder {
+        recorder.prepare(&mut machine)?;
+    }
     let config = config.to_messages().context("the arguments and the environment are too long")?;
     let files = vm::private_directory()?;
     machine.log = match &options.log {
@@ -55,6 +65,7 @@ fn execute(options: &MachineOptions, argv: Vec<OsString>, terminal: Terminal) ->
     let (sender, events) = channel();
     signals::take(sender.clone());
     let (mut vm, stream, monitor) = Vm::start(&machine, files)?;
+    let collecting = recorder.map(|recorder| recorder.start(&machine)).transpose()?;
     let qmp = Qmp::start(monitor, sender.clone())?;
     let link = session::start(stream, Streams::of_caller(terminal.output())?, &sender)?;
     config.iter().for_each(|part| link.send(part));
@@ -69,7 +80,8 @@ fn execute(options: &MachineOptions, argv: Vec<OsString>, terminal: Terminal) ->
     vm.end();
     drop(raw);
     eprint!("{stats}");
-    Ok(report(outcome, options, &machine.log, &vm, ended))
+    let collected = collecting.map(Collecting::end);
+    Ok((report(outcome, options, &machine.log, &vm, ended), collected))
 }
 
 /// Says on stderr what went wrong, if anything did, and gives the exit status.

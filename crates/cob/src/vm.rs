@@ -16,6 +16,7 @@ use nix::sys::socket::{setsockopt, socketpair, sockopt, AddressFamily, SockFlag,
 use tempfile::TempDir;
 
 use crate::cli::Accel;
+use crate::trace::GuestMemory;
 
 /// Larger than all windows of the link together with what control frames can add: see `link::Window`.
 const SOCKET_BUFFER: usize = 1 << 20;
@@ -35,6 +36,8 @@ pub struct Machine {
     pub cpus: u16,
     pub nodes: u16,
     pub memory: u64,
+    /// Memory that this program can read, in place of QEMU's own.
+    pub shared_memory: Option<GuestMemory>,
     pub accel: Accel,
     /// QEMU's -plugin. All CPUs then run in one thread, in turns.
     pub plugin: Option<String>,
@@ -189,7 +192,11 @@ fn arguments(machine: &Machine, link: &OwnedFd, monitor: &OwnedFd) -> Result<Vec
             &format!("virtio-9p-pci,fsdev=fs{index},mount_tag={tag},disable-legacy=on"),
         ]);
     }
-    for node in numa_nodes(machine.nodes, machine.cpus, machine.memory) {
+    if let Some(shared) = machine.shared_memory.as_ref().filter(|_| machine.nodes < 2) {
+        let object = backend(0, machine.memory >> 10, Some(shared));
+        add(&["-object", &object, "-machine", "memory-backend=mem0"]);
+    }
+    for node in numa_nodes(machine.nodes, machine.cpus, machine.memory, machine.shared_memory.as_ref()) {
         add(&node.each_ref().map(String::as_str));
     }
     for distance in numa_distances(machine.nodes) {
@@ -212,19 +219,38 @@ fn numa_distances(nodes: u16) -> Vec<String> {
     lines
 }
 
+/// The bytes of each node.
+pub fn node_sizes(nodes: u64, memory: u64) -> Vec<u64> {
+    let (nodes, mebibytes) = (nodes.max(1), memory >> 20);
+    let part = |node: u64| mebibytes / nodes + u64::from(node < mebibytes % nodes);
+    // QEMU wants the sizes to add up to -m exactly; the odd kibibytes go with the first node.
+    let odd = |node: u64| if node == 0 { (memory % (1 << 20)) & !1023 } else { 0 };
+    (0..nodes).map(|node| (part(node) << 20) + odd(node)).collect()
+}
+
+/// The memory of a node, as QEMU's -object.
+fn backend(node: usize, kibibytes: u64, shared: Option<&GuestMemory>) -> String {
+    match shared {
+        Some(shared) => {
+            let path = shared.path(node);
+            format!("memory-backend-file,id=mem{node},size={kibibytes}K,mem-path={path},share=on")
+        }
+        None => format!("memory-backend-ram,id=mem{node},size={kibibytes}K"),
+    }
+}
+
 /// Memory and CPUs in equal contiguous parts; what does not divide goes to the first nodes.
-fn numa_nodes(nodes: u16, cpus: u16, memory: u64) -> Vec<[String; 4]> {
+fn numa_nodes(nodes: u16, cpus: u16, memory: u64, shared: Option<&GuestMemory>) -> Vec<[String; 4]> {
     if nodes < 2 {
         return Vec::new();
     }
-    let (nodes, cpus, mebibytes) = (u64::from(nodes), u64::from(cpus), memory >> 20);
+    let (nodes, cpus) = (u64::from(nodes), u64::from(cpus));
+    let sizes = node_sizes(nodes, memory);
     let part = |total: u64, node: u64| total / nodes + u64::from(node < total % nodes);
     let mut first_cpu = 0;
     let mut one = |node: u64| {
         let last_cpu = first_cpu + part(cpus, node) - 1;
-        // QEMU wants the sizes to add up to -m exactly; the odd kibibytes go with the first node.
-        let kibibytes = part(mebibytes, node) * 1024 + if node == 0 { (memory >> 10) % 1024 } else { 0 };
-        let object = format!("memory-backend-ram,id=mem{node},size={kibibytes}K");
+        let object = backend(node as usize, sizes[node as usize] >> 10, shared);
         let numa = format!("node,nodeid={node},memdev=mem{node},cpus={first_cpu}-{last_cpu}");
         first_cpu = last_cpu + 1;
         ["-object".to_string(), object, "-numa".to_string(), numa]
@@ -281,8 +307,8 @@ mod tests {
 
     #[test]
     fn nodes_share_everything_out() {
-        assert!(numa_nodes(1, 4, 1 << 30).is_empty());
-        let nodes = numa_nodes(3, 8, 1 << 30);
+        assert!(numa_nodes(1, 4, 1 << 30, None).is_empty());
+        let nodes = numa_nodes(3, 8, 1 << 30, None);
         let cpus: Vec<&str> = nodes.iter().map(|node| node[3].split("cpus=").nth(1).unwrap()).collect();
         assert_eq!(cpus, ["0-2", "3-5", "6-7"]);
         let size = |node: &[String; 4]| -> u64 {

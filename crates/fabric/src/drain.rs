@@ -170,6 +170,10 @@ impl Endpoint {
     /// Returns the credits that the sender is due, as [`Self::receive`].
     fn receive_packet(&self, source: Source<'_>, header: Header, body: &[u8]) -> u32 {
         let Source { peer, priority, boot_generation } = source;
+        if trace::is_on(trace::Point::MessageReceive) && peer.id != self.me && header.role != Role::Credit {
+            let thread = header.actor.thread().0;
+            trace::message_receive(header.id, thread, peer.id.0, header.kind.0, header.role as u8);
+        }
         match header.role {
             Role::Request | Role::Notice => return self.handle(Incoming { peer, boot_generation, header, body }),
             Role::Reply => self.answered(source, header, Ok(body)),
@@ -190,6 +194,7 @@ impl Endpoint {
     fn handle(&self, incoming: Incoming<'_>) -> u32 {
         let Incoming { peer, boot_generation, header, .. } = incoming;
         self.counters.received(header.kind);
+        trace::handler_begin(header.id, peer.id.0, header.kind.0);
         let outcome = match self.handlers.get(header.kind) {
             Some(handler) => self.begin(handler, incoming),
             None => Outcome::Refused,
@@ -197,6 +202,7 @@ impl Endpoint {
         if outcome == Outcome::Refused {
             self.counters.malformed.add_one();
         }
+        trace::handler_end(header.id, peer.id.0, header.kind.0, outcome as u8);
         match (outcome, header.role) {
             // The answer returns the credit.
             (Outcome::Answered, Role::Request) => 0,

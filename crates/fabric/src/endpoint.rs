@@ -13,7 +13,7 @@ use crate::wire::{self, Body, Header, Packet, Role};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, sync::Weak, vec::Vec};
 use core::{
     future::poll_fn,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     task::{Poll, Waker},
 };
 use machine::{
@@ -84,6 +84,8 @@ pub struct Endpoint {
     pub(crate) counters: Counters,
     /// Where the last drain stopped, so that no peer is always first.
     pub(crate) next_peer: AtomicUsize,
+    /// Names notices in a trace.
+    notices: AtomicU64,
     this: Weak<Endpoint>,
 }
 
@@ -100,6 +102,7 @@ impl Endpoint {
             handlers: Handlers::new(),
             counters: Counters::new(),
             next_peer: AtomicUsize::new(0),
+            notices: AtomicU64::new(0),
             this: this.clone(),
         });
         endpoint.peers[me.index()].alive.store(true, Ordering::Release);
@@ -240,7 +243,11 @@ impl Endpoint {
     }
 
     fn send_for<M: Request<Reply = ()>>(&self, actor: Actor, to: KernelId, message: M) -> Result<(), CallError> {
-        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0, actor };
+        let id = match trace::is_on(trace::Point::MessageSend) {
+            true => self.notices.fetch_add(1, Ordering::Relaxed),
+            false => 0,
+        };
+        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id, actor };
         let packet = Packet::new(header, &message);
         let peer = self.peer(to).ok_or(CallError::Dead)?;
         let boot_generation = peer.boot_generation().ok_or(CallError::Dead)?;
@@ -311,6 +318,9 @@ impl Endpoint {
             return self.deliver_to_self(peer, priority, packet);
         }
         self.counters.bytes.add(packet.len());
+        if trace::is_on(trace::Point::MessageSend) {
+            trace_send(peer.id, packet);
+        }
         let sent = peer.out[priority.index()].send_request(&*self.port, boot_generation, id, packet);
         self.after_send(peer, sent);
     }
@@ -322,6 +332,9 @@ impl Endpoint {
             return true;
         }
         self.counters.bytes.add(packet.len());
+        if trace::is_on(trace::Point::MessageSend) {
+            trace_send(peer.id, packet);
+        }
         let sent = peer.out[priority.index()].send(&*self.port, boot_generation, packet);
         self.after_send(peer, sent);
         sent != Sent::TooLate
@@ -337,7 +350,10 @@ impl Endpoint {
 
     pub(crate) fn ring(&self, peer: &Peer) {
         match self.port.ring(peer.id) {
-            true => self.counters.rung.add_one(),
+            true => {
+                trace::doorbell_ring(peer.id.0);
+                self.counters.rung.add_one()
+            }
             false => self.counters.suppressed.add_one(),
         }
     }
@@ -425,4 +441,12 @@ impl Endpoint {
 fn request<M: Request>(message: &M) -> Packet {
     let header = Header { kind: M::KIND, role: Role::Request, parked: false, id: 0, actor: Actor::NOBODY };
     Packet::new(header, message)
+}
+
+/// A packet goes out. Credits are not traced: they are no message of anybody's.
+#[cold]
+fn trace_send(to: KernelId, packet: &[u8]) {
+    let Some((header, _)) = Header::split(packet).filter(|(header, _)| header.role != Role::Credit) else { return };
+    let (thread, bytes) = (header.actor.thread().0, packet.len() as u32);
+    trace::message_send(header.id, thread, bytes, to.0, header.kind.0, header.role as u8);
 }

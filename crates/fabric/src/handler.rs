@@ -41,7 +41,7 @@ pub(crate) struct Incoming<'a> {
     pub body: &'a [u8],
 }
 
-/// What became of a request when the drain goes on.
+/// What became of a request when the drain goes on. The numbers are in traces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It has been answered, and the answer returns the credit.
@@ -292,6 +292,7 @@ impl Endpoint {
     fn unpark(&self, from: KernelId, boot_generation: u32, request: Header, reply: Option<Packet>) {
         let Some(peer) = self.peer(from) else { return };
         peer.running.lock().remove(&(boot_generation, request.id));
+        trace::handler_done(request.id, from.0, request.kind.0, if reply.is_some() { 0 } else { 3 });
         // If it has died nobody gets it: ids of its successor mean other calls.
         match reply {
             Some(mut reply) => {

@@ -35,6 +35,7 @@ pub fn start(kernel: &'static Kernel) {
     endpoint.on_sync::<Partitions, _>(move |_, _| partitions(kernel));
     endpoint.on_to_completion::<KernelDied, _, _>(move |_, notice| death::mourn(kernel, notice.kernel));
     endpoint.on_sync::<Stop, _>(|from, ask| death::stop(from, ask.status));
+    crate::tracing::serve(kernel);
     death::set_policy(kernel);
     for partition in &kernel.plan.kernels {
         for cpu in &partition.cpus {

@@ -44,6 +44,9 @@ fn work(kernel: &'static Kernel) -> ! {
     loop {
         platform::accept_interrupts();
         let events = platform::take_events();
+        if trace::is_on(trace::Point::IrqEvents) && !events.is_empty() {
+            trace::irq_events(events.bits());
+        }
         // Once: those that poll are counted.
         if !mail && (events.contains(Events::DOORBELL) || kernel.endpoint.has_backlog()) {
             kernel.endpoint.start_polling();
@@ -114,6 +117,7 @@ fn look_out(kernel: &'static Kernel, until: u64) -> bool {
 /// After a doorbell, while this CPU counts as polling: dead kernels are mourned, new ones connected, up to about `budget` messages handled. True if more
 /// have come: then it goes on counting as polling.
 fn attend(kernel: &'static Kernel, budget: usize) -> bool {
+    kernel.scheduler.begin_kernel_work();
     let mut began = kernel.system.now();
     for dead in kernel.lanes.lost() {
         crate::death::notice(kernel, dead);

@@ -12,6 +12,7 @@
 //! | audit.rs | is anything left over when the programs have ended? |
 //! | inject.rs | messages that come late, for tests |
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
+//! | tracing.rs | which events are recorded |
 //! | watch.rs | heartbeats, and what becomes of a kernel that hangs |
 //! | terminal.rs | terminals ask processes about sessions and groups |
 //! | init.rs | runs the program that the host asked for |
@@ -48,6 +49,7 @@ mod root;
 #[cfg(target_os = "none")]
 mod services;
 #[cfg(target_os = "none")]
+mod tracing;
 #[cfg(target_os = "none")]
 mod watch;
 
@@ -62,6 +64,7 @@ fn kernel_main(boot: platform::Boot) -> ! {
         Some("stack") => platform::selftest::overflow_stack(),
         _ => {}
     }
+    tracing::start(boot.command_line(), boot.kernel);
     let kernel = services::Kernel::start(&boot);
     control::start(kernel);
     watch::start(kernel);

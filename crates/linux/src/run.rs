@@ -25,7 +25,7 @@ pub struct Linux {
 }
 
 /// One line a call, with `cob.log=trace`.
-fn trace(call: &Call<'_>, number: u64, result: &machine::errno::Result<u64>) {
+fn log_call(call: &Call<'_>, number: u64, result: &machine::errno::Result<u64>) {
     log::trace!(
         "{} {}({:x?}) = {:x?}",
         call.thread.tid,
@@ -101,6 +101,10 @@ impl Linux {
                     }
                     let number = context.registers.call_number();
                     let mut call = Call::new(thread, &mut context);
+                    if trace::is_on(trace::Point::SyscallEntry) {
+                        let [a0, a1, a2, a3, a4, a5] = call.arguments();
+                        trace::syscall_entry(number as u32, thread.tid.0, a0, a1, a2, a3, a4, a5);
+                    }
                     // Pinned where it is made: the state of all calls together is kilobytes, and `.await` alone would copy it.
                     let answer = core::pin::pin!(table::dispatch(number, &mut call)).await;
                     let result = match answer {
@@ -108,7 +112,11 @@ impl Linux {
                         None => Err(self.missing(thread, number)),
                     };
                     scheduler.begin_deferred();
-                    trace(&call, number, &result);
+                    if trace::is_on(trace::Point::SyscallExit) {
+                        let value = result.unwrap_or_else(Errno::to_return);
+                        trace::syscall_exit(number as u32, thread.tid.0, value);
+                    }
+                    log_call(&call, number, &result);
                     if call.over {
                         return;
                     }
@@ -127,7 +135,12 @@ impl Linux {
                     }
                 }
                 Trap::Page { at, access } => {
+                    trace::page_fault_user(at.0, thread.tid.0, access.bits());
                     crate::trap::page(thread, &mut context, at, access).await;
+                    if trace::is_on(trace::Point::FaultDone) {
+                        let outcome = if thread.must_end() { 2 } else { u8::from(thread.is_interrupted()) };
+                        trace::fault_done(at.0, thread.tid.0, outcome);
+                    }
                     faulted = true;
                 }
                 Trap::Exception(exception) => crate::trap::exception(thread, &mut context, exception).await,

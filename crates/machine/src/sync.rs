@@ -65,7 +65,21 @@ impl<T> Lock<T> {
 impl<T: ?Sized> Lock<T> {
     /// Waits, spinning, until nobody else holds it. A CPU that holds it already waits for ever.
     pub fn lock(&self) -> LockGuard<'_, T> {
-        LockGuard { guard: self.0.lock(), not_send: PhantomData }
+        let guard = match self.0.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_contended(),
+        };
+        LockGuard { guard, not_send: PhantomData }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_contended(&self) -> mutex::MutexGuard<'_, T> {
+        let address = (&raw const self.0).cast::<u8>() as u64;
+        trace::contention_begin(address);
+        let guard = self.0.lock();
+        trace::contention_end(address);
+        guard
     }
 
     /// None if somebody holds it.

@@ -169,8 +169,25 @@ messages! {
     /// Before the first program and after the last: is anything left over?
     take_stock: TakeStock {} -> Stock, Low;
 
+    /// Which events are recorded from now on. False: the kernel has no trace rings (`cob trace` gives the machine some).
+    trace: Trace {
+        /// Which.
+        events: Traced,
+    } -> bool, Low;
+
     /// How many messages of each type a kernel has sent and received, without the answers.
     message_types: MessageTypes {} -> Vec<(u16, u64, u64)>, Low;
+}
+
+/// What a kernel is to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Traced {
+    /// Nothing.
+    Nothing,
+    /// What it recorded last.
+    Again,
+    /// These points: bit N is point N of crate `trace`.
+    Points(u64),
 }
 
 impl Stop {

@@ -6,8 +6,10 @@
 //! | 0 | clock, locks | the primary at boot; lock holders |
 //! | 0x1000 | the plan, serialised | the primary at boot |
 //! | 0x30000 | one entry per kernel | that kernel, and the one that boots it |
+//! | 0x4f000 | where each kernel's trace rings are listed, for the host | that kernel |
 //! | 0x50000 | for which boot of a sender a receiver's lanes are ready, and where | the receiver |
 
+use crate::arch::memory_map::BOARD_PHYS;
 use crate::layout::{BOARD_BYTES, BOARD_VIRT};
 use crate::plan::Plan;
 use alloc::{format, string::String};
@@ -17,12 +19,15 @@ use machine::KernelId;
 
 const PLAN_AT: u64 = 0x1000;
 const ENTRIES_AT: u64 = 0x30000;
+const TRACES_AT: u64 = 0x4f000;
 const LANES_AT: u64 = 0x50000;
 
 /// Kernels the board has room for: the words per pair are the tightest.
 pub const MOST_KERNELS: usize = 299;
 const _: () = assert!(MOST_KERNELS * MOST_KERNELS * 8 <= (BOARD_BYTES - LANES_AT) as usize);
-const _: () = assert!(MOST_KERNELS * core::mem::size_of::<Entry>() <= (LANES_AT - ENTRIES_AT) as usize);
+const _: () = assert!(MOST_KERNELS * core::mem::size_of::<Entry>() <= (TRACES_AT - ENTRIES_AT) as usize);
+const _: () = assert!(MOST_KERNELS * 8 <= (LANES_AT - TRACES_AT) as usize);
+const _: () = assert!(BOARD_PHYS + TRACES_AT == trace::DIRECTORIES_PHYS);
 
 /// A cache line of its own, so that a writer disturbs only those who read this word.
 #[repr(C, align(64))]
@@ -145,6 +150,13 @@ pub fn entry(kernel: KernelId) -> &'static Entry {
     assert!(kernel.index() < MOST_KERNELS);
     // SAFETY: as above; the index was checked.
     unsafe { &*((BOARD_VIRT + ENTRIES_AT) as *const Entry).add(kernel.index()) }
+}
+
+/// Where `kernel`'s directory of trace rings is (`trace::Directory::word`); 0: it has none.
+pub fn traces(kernel: KernelId) -> &'static AtomicU64 {
+    assert!(kernel.index() < MOST_KERNELS);
+    // SAFETY: as above; the index was checked.
+    unsafe { &*((BOARD_VIRT + TRACES_AT) as *const AtomicU64).add(kernel.index()) }
 }
 
 fn lanes(receiver: KernelId, sender: KernelId) -> &'static AtomicU64 {

@@ -59,6 +59,8 @@ pub mod selftest;
 mod serial;
 #[cfg(target_os = "none")]
 pub mod stacks;
+#[cfg(target_os = "none")]
+pub mod tracing;
 
 #[cfg(target_os = "none")]
 pub use arch::{accept_interrupts, interrupt_controller};

@@ -275,6 +275,7 @@ impl Thread {
     pub async fn exit(self: &Arc<Self>, status: ExitStatus) -> Ended {
         let process = &self.process;
         let system = process.system.clone();
+        trace::sched_process_exit(self.tid.0);
         // The id that the home knows it by: during execve it is the process's.
         let thread = if self.executing.load(SeqCst) { process.id } else { self.tid };
         process.threads.lock().remove(&self.tid);

@@ -57,6 +57,7 @@ impl Thread {
             },
         };
         let thread = Thread::new(tid, process.clone(), state, fpu);
+        trace::sched_process_fork(self.tid.0, tid.0, process.id.0);
         match request.thread {
             true => process.add_member(tid).await?,
             // A child that was killed before it had a thread gets one all the same: who else would end it?

@@ -52,6 +52,7 @@ mod stop;
 mod system;
 mod thread;
 mod timer;
+mod tracing;
 mod usage;
 mod users;
 mod vdso;

@@ -63,7 +63,7 @@ use core::{
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    Access, Errno, HashMap, KernelId, Page, Pid, Registers, ReturnAddress, UserAddr, UserRegisters,
+    Access, Actor, Errno, HashMap, KernelId, Page, Pid, Registers, ReturnAddress, UserAddr, UserRegisters,
 };
 use messages::process::{Migrate, Survivor, ThreadContext, ThreadState};
 
@@ -148,6 +148,8 @@ impl Thread {
         let pages = if promised.is_empty() { Vec::new() } else { process.space().serve_first(to, &promised) };
         touches.retain(|(page, _)| !promised.iter().any(|touch| touch.page == *page));
         let fpu = self.with_fpu(|fpu| fpu.clone());
+        // What this future does from here on is not the thread's. Before the message: the thread may run there at once.
+        self.act_for(Actor::NOBODY);
         // Signals that come from now on follow the message, on the same lane: see `push_signal`.
         let (sent, call) = {
             let mut presence = self.presence.lock();
@@ -156,6 +158,7 @@ impl Thread {
             let space = process.space().id();
             let thread_context = Box::new(ThreadContext { registers: context.registers, fpu, state });
             let (thread, home) = (self.tid, process.home);
+            trace::thread_leave(thread.0, moves as u32, to.0);
             let message = Migrate { process: process.id, home, thread, thread_context, pages, space, touches };
             // In the drain, as with Moved: before anything else that comes from there about the thread.
             let (home, tid) = (process.clone(), self.tid);
@@ -177,6 +180,7 @@ impl Thread {
             }
             *self.presence.lock() = Presence::Here;
             self.leaving.store(false, SeqCst);
+            self.act_for(self.actor());
             self.enter_process();
             self.push_all(sent);
             return false;
@@ -251,6 +255,7 @@ impl Thread {
         let Some((registers, fpu)) = woken.await else { return Absence::Over };
         context.registers = registers;
         self.with_fpu(|mine| *mine = fpu);
+        self.act_for(self.actor());
         self.appear();
         Absence::Back
     }
@@ -322,6 +327,7 @@ impl System {
     async fn admit(self: &Arc<Self>, message: Migrate, from: KernelId) -> Result<()> {
         let Migrate { process, home, thread: tid, thread_context, pages, space, touches } = message;
         let moves = thread_context.state.moves;
+        trace::thread_arrive(tid.0, moves as u32, from.0);
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.
             if from != home {

@@ -103,6 +103,7 @@ impl System {
     pub async fn relieve(&self) {
         loop {
             self.pressure.shortage.wait_until(|| self.memory.is_short().then_some(())).await;
+            trace::memory_short(self.memory.totals().1);
             let _one = self.pressure.ending_one.lock().await;
             while !self.memory.has_room() && self.vm.reclaim() {}
             if !self.memory.has_room() {
@@ -114,6 +115,7 @@ impl System {
                 self.end_here(heaviest, None, |gone| gone && self.memory.has_room()).await;
             }
             self.memory.relieved();
+            trace::memory_relieved(self.memory.totals().1);
             self.pressure.relief.wake_all();
         }
     }

@@ -114,7 +114,10 @@ impl Thread {
                 }
             }
             SchedulingChange::Nice(nice) => state.nice = nice.clamp(-20, 19),
-            SchedulingChange::Name(name) => state.name = name,
+            SchedulingChange::Name(name) => {
+                trace::thread_name(self.tid.0, self.process.id.0, &name);
+                state.name = name;
+            }
             SchedulingChange::Policy(policy, priority) => state.policy = (policy, priority),
         }
         let parameters = (state.affinity.clone(), state.nice, state.policy);

@@ -11,7 +11,7 @@ use core::{
 };
 use machine::{
     sync::{Lock, WaitQueue},
-    Actor, BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Shield, Trap,
+    BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Shield, Trap,
 };
 use messages::{
     inspect::RunState,
@@ -323,8 +323,10 @@ impl Thread {
         let class = self.class();
         // Held over the start: the thread may run at once on another CPU, and look for its task.
         let mut slot = self.task.lock();
-        let task = system.scheduler.spawn_thread(class, mask, task);
-        task.act_for(Actor::new(self.tid, system.kernel));
+        if trace::is_on(trace::Point::ThreadName) {
+            self.trace_name();
+        }
+        let task = system.scheduler.spawn_thread_for(self.actor(), class, mask, task);
         *slot = Some(task);
     }
 
@@ -573,6 +575,9 @@ impl Future for ThreadTask {
         } else {
             // A finished thread's waker would keep its task alive.
             self.thread.waker.lock().take();
+            if let Some(task) = &*self.thread.task.lock() {
+                task.ends();
+            }
             self.thread.fpu_live.store(false, Relaxed);
         }
         poll

@@ -29,6 +29,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod tracing;
 mod turns;
 
 pub use class::{Class, UNIT};

@@ -44,6 +44,8 @@ pub(crate) struct Local {
     pub pieces: AtomicU32,
     /// The name of the last of them that was a thread.
     pub last_thread: AtomicUsize,
+    /// Whom the trace shows on this CPU (tracing.rs). Only this CPU uses it.
+    pub traced: AtomicU32,
 }
 
 impl Local {
@@ -64,6 +66,7 @@ impl Local {
             turns: AtomicU64::new(0),
             pieces: AtomicU32::new(0),
             last_thread: AtomicUsize::new(0),
+            traced: AtomicU32::new(trace::IDLE),
         }
     }
 

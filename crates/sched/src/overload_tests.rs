@@ -193,8 +193,8 @@ fn what_a_thread_defers_begins_before_it_goes_on_or_waits() {
         yield_now().await;
         assert!(begun_.load(Relaxed) >= 3);
     };
-    let task = bench.scheduler.spawn_thread(Class::Normal(0), ALL, Box::pin(body));
-    task.act_for(machine::Actor::new(machine::Pid(5), machine::KernelId(0)));
+    let actor = machine::Actor::new(machine::Pid(5), machine::KernelId(0));
+    bench.scheduler.spawn_thread_for(actor, Class::Normal(0), ALL, Box::pin(body));
     turn_until(&bench, 1_000_000_000);
     assert_eq!(begun.load(Relaxed), 13);
 }

@@ -37,8 +37,8 @@ const MOST_PIECES: u32 = 16;
 const TIMER_SLACK_NS: u64 = 50_000;
 
 pub struct Scheduler {
-    cpu: Arc<dyn Cpu>,
-    locals: Vec<Local>,
+    pub(crate) cpu: Arc<dyn Cpu>,
+    pub(crate) locals: Vec<Local>,
     timers: Arc<Timers>,
     talk: Talk,
 }
@@ -65,17 +65,28 @@ impl Scheduler {
 
     /// Starts a user thread's future. It may run on this kernel's CPUs whose index bit is set in `allowed`.
     pub fn spawn_thread(self: &Arc<Self>, class: Class, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
-        self.start(class, allowed, task)
+        self.spawn_thread_for(Actor::NOBODY, class, allowed, task)
+    }
+
+    /// The same: who wakes it wakes `actor`, and what it does `actor` does.
+    pub fn spawn_thread_for(
+        self: &Arc<Self>,
+        actor: Actor,
+        class: Class,
+        allowed: u64,
+        task: BoxFuture<'static, ()>,
+    ) -> TaskRef {
+        self.start(class, actor, allowed, task)
     }
 
     /// Starts kernel work.
     pub fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        self.start(Class::Kernel, u64::MAX, Box::pin(task));
+        self.start(Class::Kernel, Actor::NOBODY, u64::MAX, Box::pin(task));
     }
 
     /// Starts kernel work that stays on one CPU, by its index.
     pub fn spawn_on(self: &Arc<Self>, cpu: usize, task: impl Future<Output = ()> + Send + 'static) {
-        self.start(Class::Kernel, 1 << cpu, Box::pin(task));
+        self.start(Class::Kernel, Actor::NOBODY, 1 << cpu, Box::pin(task));
     }
 
     /// Keeps work that takes locks which the thread that runs on this CPU may hold now. [`Self::begin_deferred`] begins it: at the end of the
@@ -108,8 +119,8 @@ impl Scheduler {
         self.set_actor(actor);
     }
 
-    fn start(self: &Arc<Self>, class: Class, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
-        let entity = Arc::new(Entity::new(class, self.here(), allowed));
+    fn start(self: &Arc<Self>, class: Class, actor: Actor, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
+        let entity = Arc::new(Entity::new(class, actor, self.here(), allowed));
         let scheduler = Arc::downgrade(self);
         let schedule = move |runnable: Runnable, info: ScheduleInfo| {
             if let Some(scheduler) = scheduler.upgrade() {
@@ -127,17 +138,17 @@ impl Scheduler {
         TaskRef(entity)
     }
 
-    fn here(&self) -> usize {
+    pub(crate) fn here(&self) -> usize {
         self.cpu.index()
     }
 
     /// For whom this CPU works.
-    fn actor(&self) -> Actor {
+    pub fn actor(&self) -> Actor {
         Actor(self.locals[self.here()].actor.load(Relaxed))
     }
 
     /// This CPU works for `actor` from now on.
-    fn set_actor(&self, actor: Actor) {
+    pub(crate) fn set_actor(&self, actor: Actor) {
         self.locals[self.here()].actor.store(actor.0, Relaxed);
     }
 
@@ -149,6 +160,9 @@ impl Scheduler {
     fn enqueue(&self, runnable: Runnable) {
         self.talk.note(self.actor(), runnable.metadata().actor());
         let cpu = self.place(runnable.metadata());
+        if trace::is_on(trace::Point::SchedWakeup) {
+            self.trace_wakeup(runnable.metadata(), cpu);
+        }
         self.push(runnable, cpu);
     }
 
@@ -180,7 +194,9 @@ impl Scheduler {
         entity.put_back.store(true, Relaxed);
         if !entity.may_run_on(here) {
             self.leave(&entity, here);
-            return self.enqueue(runnable);
+            let cpu = self.place(&entity);
+            self.trace_move(&entity, here, cpu);
+            return self.push(runnable, cpu);
         }
         let local = &self.locals[here];
         let mut queue = local.queue();
@@ -247,8 +263,15 @@ impl Scheduler {
         if entity.share() != 0 {
             local.note_thread(&entity);
         }
+        let traced = trace::is_on(trace::Point::SchedSwitch);
+        if traced {
+            self.trace_enter(&entity);
+        }
         self.set_actor(entity.actor());
         let waits_again = runnable.run();
+        if traced {
+            self.trace_left(&entity, waits_again);
+        }
         self.begin_deferred();
         self.set_actor(Actor::NOBODY);
         if !waits_again {
@@ -263,6 +286,7 @@ impl Scheduler {
         if self.timers.next(here).is_none_or(|at| at > now) || self.threads_first() {
             return now;
         }
+        trace::timer_expire(now);
         self.timers.fire(here);
         self.charge_kernel(now)
     }
@@ -317,6 +341,7 @@ impl Scheduler {
         let other = &self.locals[from];
         let Some((runnable, class, lag)) = other.queue().remove(may, self.cpu.now()) else { return false };
         let share = runnable.metadata().share();
+        self.trace_move(runnable.metadata(), from, to);
         other.load.fetch_sub(share, Relaxed);
         let local = &self.locals[to];
         local.load.fetch_add(share, Relaxed);
@@ -439,6 +464,9 @@ impl Scheduler {
             return false;
         }
         self.cpu.set_alarm(alarm);
+        if trace::is_on(trace::Point::SchedSwitch) {
+            self.trace_switch(trace::IDLE, 0, 0);
+        }
         true
     }
 
@@ -508,11 +536,11 @@ pub struct KernelTasks(pub Arc<Scheduler>);
 
 impl Spawner for KernelTasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.0.start(Class::Kernel, u64::MAX, task);
+        self.0.start(Class::Kernel, Actor::NOBODY, u64::MAX, task);
     }
 
     fn spawn_for(&self, actor: Actor, task: BoxFuture<'static, ()>) {
-        self.0.start(Class::Kernel, u64::MAX, task).act_for(actor);
+        self.0.start(Class::Kernel, actor, u64::MAX, task);
     }
 
     fn actor(&self) -> Actor {

@@ -41,16 +41,20 @@ pub(crate) struct Entity {
     /// Written by the CPU that runs it.
     pub waits: AtomicU64,
     pub preemptions: AtomicU64,
+    /// A CPU has said in the trace that it runs the task, and not yet that it has left it.
+    pub traced_here: AtomicBool,
+    /// It is over ([`TaskRef::ends`]).
+    pub has_ended: AtomicBool,
 }
 
 impl Entity {
     /// It last was on CPU `cpu` of this kernel, by index.
-    pub fn new(class: Class, cpu: usize, allowed: u64) -> Entity {
+    pub fn new(class: Class, actor: Actor, cpu: usize, allowed: u64) -> Entity {
         Entity {
             class: AtomicU32::new(class.to_bits()),
             cpu: AtomicUsize::new(cpu),
             allowed: AtomicU64::new(allowed),
-            actor: AtomicU32::new(Actor::NOBODY.0),
+            actor: AtomicU32::new(actor.0),
             queued: AtomicBool::new(false),
             share: AtomicUsize::new(load_of(class)),
             lag: AtomicI64::new(0),
@@ -58,6 +62,26 @@ impl Entity {
             put_back: AtomicBool::new(false),
             waits: AtomicU64::new(0),
             preemptions: AtomicU64::new(0),
+            traced_here: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Whom a trace shows while the task runs.
+    pub fn traced(&self) -> u32 {
+        match (self.class(), self.actor().thread().0) {
+            (Class::Kernel, _) | (_, 0) => trace::KERNEL_WORK,
+            (_, thread) => thread,
+        }
+    }
+
+    /// Its priority as Linux's traces have it; 0 of what is no thread.
+    pub fn traced_priority(&self) -> u8 {
+        match self.class() {
+            _ if self.traced() == trace::KERNEL_WORK => 0,
+            Class::Fifo(priority) | Class::RoundRobin(priority) => 99u8.saturating_sub(priority),
+            Class::Normal(nice) | Class::Batch(nice) => 120u8.saturating_add_signed(nice),
+            Class::Kernel | Class::Idle => 139,
         }
     }
 
@@ -101,11 +125,6 @@ impl Entity {
 pub struct TaskRef(pub(crate) Arc<Entity>);
 
 impl TaskRef {
-    /// From now on, who wakes the task wakes `actor`, and what it does `actor` does.
-    pub fn act_for(&self, actor: Actor) {
-        self.0.actor.store(actor.0, Relaxed);
-    }
-
     /// Restricts the task to CPUs of this kernel whose index bit is set; takes effect when it is next queued.
     pub fn set_allowed(&self, mask: u64) {
         self.0.allowed.store(mask, Relaxed);
@@ -123,6 +142,11 @@ impl TaskRef {
         self.0.waits.store(0, Relaxed);
         self.0.preemptions.store(0, Relaxed);
         taken
+    }
+
+    /// Its future is about to say that it is over, which the trace should know.
+    pub fn ends(&self) {
+        self.0.has_ended.store(true, Relaxed);
     }
 
     /// It could run, but another has the CPU.

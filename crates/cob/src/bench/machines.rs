@@ -177,6 +177,7 @@ impl Setup {
             cpus: self.cpus,
             nodes: 1,
             memory: self.memory,
+            shared_memory: None,
             accel: self.accel,
             plugin: self.plugin.clone(),
             counts_time: self.counts_time,

@@ -43,6 +43,8 @@ pub struct Case {
     pub shaken: Option<Vec<String>>,
     /// What the host says is asked for in a network namespace with `lo` alone, which is the network of Cob.
     pub loopback: bool,
+    /// It runs under `cob trace`, and its trace is looked at (traced.rs).
+    pub traced: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +80,9 @@ struct Entry {
     timeout: Option<u64>,
     interrupt: Option<String>,
     shakes: Option<bool>,
+    /// See [`Case::traced`].
+    #[serde(default)]
+    traced: bool,
     /// `lo`: see [`Case::loopback`].
     net: Option<String>,
     /// Skipped where QEMU is older than that.
@@ -138,6 +143,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         qemu: entry.qemu,
         shaken,
         loopback: entry.net.as_deref().map_or(Ok(false), only_loopback)?,
+        traced: entry.traced,
     })
 }
 
@@ -157,6 +163,7 @@ struct Recipe {
     /// The arguments for a run with fault injection, if there is one.
     shaken: Option<Vec<String>>,
     loopback: bool,
+    traced: bool,
 }
 
 fn recipe(source: &str) -> Result<Recipe> {
@@ -171,6 +178,7 @@ fn recipe(source: &str) -> Result<Recipe> {
         timeout: TIMEOUT,
         shaken: None,
         loopback: false,
+        traced: false,
     };
     let mut shakes = true;
     let line = source.lines().find_map(|line| line.strip_prefix("// cob:")).context("no line `// cob: ...`")?;
@@ -184,6 +192,7 @@ fn recipe(source: &str) -> Result<Recipe> {
             "compare" => recipe.itself = value == "self",
             "root" if value == "initramfs" => recipe.initramfs = true,
             "net" => recipe.loopback = only_loopback(value)?,
+            "traced" if value == "yes" => recipe.traced = true,
             "options" => recipe.options = list(),
             "args" => recipe.args = list(),
             "shake" if value == "no" => shakes = false,
@@ -227,6 +236,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             qemu: 0,
             shaken,
             loopback: recipe.loopback,
+            traced: recipe.traced,
         });
     }
     Ok(cases)

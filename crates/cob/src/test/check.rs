@@ -10,7 +10,8 @@ use super::{tail, Tally};
 const MAY_BE_UNSAFE: [&str; 3] = ["platform", "frames", "fabric"];
 
 /// The crates whose example `table` prints a page of `docs/`.
-const GENERATED: [(&str, &str); 2] = [("messages", "docs/messages.md"), ("linux", "docs/syscalls.md")];
+const GENERATED: [(&str, &str); 3] =
+    [("messages", "docs/messages.md"), ("linux", "docs/syscalls.md"), ("trace", "docs/trace-events.md")];
 
 pub fn run(project: &Path, tally: &mut Tally) {
     tally.add("check fmt", done(outcome(cargo(project).args(["fmt", "--all", "--check"]))));

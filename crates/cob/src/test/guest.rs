@@ -13,7 +13,7 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 
 use super::cases::{self, Case, Judge, Stdin};
-use super::{loopback, stacks::Deepest, tail, Tally};
+use super::{loopback, stacks::Deepest, tail, traced, Tally};
 use crate::cli::TestOptions;
 use crate::vm::{self, with_parent_death_signal};
 
@@ -259,8 +259,12 @@ fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> (R
     let log = work.join(format!("{}.log", job.file()));
     let observed = in_guest(job, &log, work).map_err(|error| format!("{error:#}"));
     let kernels = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+    let looked = || match job.case.traced {
+        true => traced::verdict(&traces_of(job, work)),
+        false => Ok(()),
+    };
     let verdict = observed.and_then(|observed| {
-        compare(&job.case, expected, &observed, &kernels).map_err(|why| {
+        compare(&job.case, expected, &observed, &kernels).and_then(|()| looked()).map_err(|why| {
             let kept = kept.join(format!("{}.log", job.file()));
             let place = fs::copy(&log, &kept).map(|_| kept.display().to_string()).unwrap_or_default();
             format!("{why}\nstderr:\n{}\nlog {place}:\n{}", tail(&observed.stderr, 15), tail(&kernels, 15))
@@ -282,6 +286,11 @@ fn compare(case: &Case, expected: Option<&Observed>, observed: &Observed, log: &
     verdict.and_then(|()| says("the log", log, &case.log))
 }
 
+/// The directory of its trace and what is made of it: another one for each number of kernels.
+fn traces_of(job: &Job, work: &Path) -> PathBuf {
+    work.join(format!("traces-{}", job.file()))
+}
+
 fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
     let case = &job.case;
     File::create(log)?;
@@ -297,7 +306,17 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
             outer
         }
     };
-    command.args(["run", "--kernels", &job.kernels.to_string()]).arg("--log").arg(log);
+    // Where it ran on the host: outputs name their directory. The guest does not change it.
+    let directory = work.join(case.name.replace('/', "-"));
+    fs::create_dir_all(&directory)?;
+    if case.traced {
+        fs::create_dir_all(traces_of(job, work))?;
+    }
+    match case.traced {
+        true => command.args(["trace", "--output"]).arg(traced::file(&traces_of(job, work))),
+        false => command.arg("run"),
+    };
+    command.args(["--kernels", &job.kernels.to_string()]).arg("--log").arg(log);
     // Four CPUs also for fewer kernels, so that kernels of several CPUs are tested too.
     if !case.options.iter().any(|option| option == "--cpus") {
         command.args(["--cpus", &job.kernels.max(4).to_string()]);
@@ -310,9 +329,6 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
         .args(&case.options)
         .arg("--")
         .args(&case.command);
-    // Where it ran on the host: outputs name their directory. The guest does not change it.
-    let directory = work.join(case.name.replace('/', "-"));
-    fs::create_dir_all(&directory)?;
     observe(command, case, &directory)
 }
 

@@ -16,6 +16,7 @@ mod loopback;
 mod modules;
 mod pages;
 mod stacks;
+mod traced;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -39,7 +39,9 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
             if read < name.len() && end.is_none_or(|end| end >= read) {
                 return Err(error);
             }
-            call.thread.state.lock().name = name[..end.unwrap_or(15).min(15)].to_vec();
+            let name = name[..end.unwrap_or(15).min(15)].to_vec();
+            trace::thread_name(call.thread.tid.0, process.id.0, &name);
+            call.thread.state.lock().name = name;
         }
         16 => {
             let mut name = [0u8; 16];

@@ -32,6 +32,7 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
     let booted = (|| {
         let lifecycle = entry.lifecycle();
         board::forget_lanes(kernel);
+        board::traces(kernel).store(0, Relaxed);
         if lifecycle.boot_generation.fetch_add(1, Relaxed) > 0 {
             hold(&partition.cpus);
         }

@@ -150,6 +150,7 @@ impl Thread {
         process.leave_sharing_group(SharedPart::Memory).await?;
         process.change(Change::ResetActions).await?;
         process.timer(TimerOp::DeleteAll).await?;
+        trace::sched_process_exec(self.tid.0, &executable);
         process.change(Change::Executable { path: executable, layout }).await?;
         let dumpable = {
             let who = &self.state.lock().credentials;
@@ -161,6 +162,7 @@ impl Thread {
         let owner = {
             let mut state = self.state.lock();
             state.name = name.clone();
+            trace::thread_name(self.tid.0, process.id.0, &name);
             state.alt_stack = AltStack::NONE;
             state.clear_child_tid = 0;
             state.robust_list = (0, 0);

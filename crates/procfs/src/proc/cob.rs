@@ -4,7 +4,7 @@ use super::{
     control,
     machine::statuses,
     made::{number_list, put, Directory as Names, Made, Text},
-    Proc, Subject,
+    trace, Proc, Subject,
 };
 use ::machine::{errno::Result, Errno, KernelSet, PAGE_SIZE};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
@@ -25,6 +25,7 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
         .with("panic", control::panic(proc))
         .with("hang", control::hang(proc))
         .with("probe", control::probe(proc))
+        .with("trace", trace::events(proc))
 }
 
 /// Every partition of the plan; numbers where there is a kernel to ask.

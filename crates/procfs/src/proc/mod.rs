@@ -35,6 +35,7 @@ mod root;
 mod stat;
 mod sysctl;
 mod sysvipc;
+mod trace;
 
 pub(crate) use machine::statuses;
 

@@ -6,6 +6,7 @@
 mod cpu;
 mod net;
 mod node;
+mod tracing;
 
 pub use cpu::{Cache, Caches};
 
@@ -59,11 +60,13 @@ fn root(system: &Arc<System>, caches: Caches) -> Fixed {
         .directory("firmware", empty)
         .directory("fs", |names| names.directory("cgroup", empty))
         .directory("kernel", |names| {
-            names.directory("mm", |names| {
-                names.directory("transparent_hugepage", |names| {
-                    names.constant("enabled", "always madvise [never]\n").constant("hpage_pmd_size", "2097152\n")
+            names
+                .directory("mm", |names| {
+                    names.directory("transparent_hugepage", |names| {
+                        names.constant("enabled", "always madvise [never]\n").constant("hpage_pmd_size", "2097152\n")
+                    })
                 })
-            })
+                .directory("tracing", |names| names.with("trace_marker", tracing::marker(system)))
         })
         .directory("module", empty)
         .directory("power", empty)

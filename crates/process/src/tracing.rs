@@ -1,0 +1,34 @@
+//! What a trace knows of threads: for whom a CPU works, and what threads are called.
+
+use crate::{System, Thread};
+use machine::Actor;
+
+impl Thread {
+    /// Whom a CPU works for that runs it.
+    pub(crate) fn actor(&self) -> Actor {
+        Actor::new(self.tid, self.process.system.kernel)
+    }
+
+    /// Its future works for `actor` from now on: for the thread, or for nobody while it is the shadow of the thread.
+    pub(crate) fn act_for(&self, actor: Actor) {
+        // Cloned first: the scheduler may look at this thread.
+        let task = self.task.lock().clone();
+        if let Some(task) = task {
+            self.process.system.scheduler.act_for(&task, actor);
+        }
+    }
+
+    /// Has the trace know what it is called.
+    #[cold]
+    pub fn trace_name(&self) {
+        let state = self.state.lock();
+        trace::thread_name(self.tid.0, self.process.id.0, &state.name);
+    }
+}
+
+impl System {
+    /// Has the trace know what the threads of this kernel are called.
+    pub fn trace_names(&self) {
+        self.threads.lock().values().for_each(|thread| thread.trace_name());
+    }
+}

@@ -1,0 +1,97 @@
+//! What the scheduler tells the trace. A CPU is always shown with somebody: a thread, the kernel's own work, or idle.
+//!
+//! Dangerous: a trace that shows a thread on two CPUs at once. Another CPU can have the task before this one has said that it has left it:
+//!
+//! ```text
+//!   CPU A                              CPU B
+//!   the task's future says Pending
+//!                                      wakes it, takes it, says: it runs here
+//!   says: it does not run here         <- too late
+//! ```
+//!
+//! So B waits for A, which is about to say so and waits for nobody. (Linux waits at this place whether it traces or not: `on_cpu`.)
+
+use crate::{
+    sync::Ordering::*,
+    task::{Entity, TaskRef},
+    Scheduler,
+};
+use machine::Actor;
+
+/// States as Linux numbers them.
+const RUNNABLE: u8 = 0;
+const WAITS: u8 = 1;
+const ENDED: u8 = 16;
+
+impl Scheduler {
+    /// This CPU goes on with `next`, if it is at something else, which is left in this state.
+    #[cold]
+    pub(crate) fn trace_switch(&self, next: u32, priority: u8, state: u8) {
+        let traced = &self.locals[self.here()].traced;
+        let before = traced.load(Relaxed);
+        if before != next {
+            trace::sched_switch(before, next, priority, state);
+            traced.store(next, Relaxed);
+        }
+    }
+
+    /// The task is about to run on this CPU.
+    #[cold]
+    pub(crate) fn trace_enter(&self, entity: &Entity) {
+        while entity.traced_here.swap(true, Acquire) {
+            core::hint::spin_loop();
+        }
+        self.trace_switch(entity.traced(), entity.traced_priority(), RUNNABLE);
+    }
+
+    /// The task has just run on this CPU.
+    #[cold]
+    pub(crate) fn trace_left(&self, entity: &Entity, could_go_on: bool) {
+        let left_as = match (could_go_on, entity.has_ended.load(Relaxed)) {
+            (true, _) => RUNNABLE,
+            (false, true) => ENDED,
+            (false, false) => WAITS,
+        };
+        self.trace_switch(trace::KERNEL_WORK, 0, left_as);
+        entity.traced_here.store(false, Release);
+    }
+
+    /// This CPU does the kernel's own work now, which is no task: it looks after messages.
+    pub fn begin_kernel_work(&self) {
+        if trace::is_on(trace::Point::SchedSwitch) {
+            self.trace_switch(trace::KERNEL_WORK, 0, RUNNABLE);
+        }
+    }
+
+    /// The task is about to be queued for CPU `to`, by index.
+    #[cold]
+    pub(crate) fn trace_wakeup(&self, entity: &Entity, to: usize) {
+        let thread = entity.traced();
+        if thread != trace::KERNEL_WORK {
+            let waker = Actor(self.locals[self.here()].actor.load(Relaxed)).thread().0;
+            trace::sched_wakeup(thread, waker, self.cpu_number(to));
+        }
+    }
+
+    /// The task, which waits for a CPU, goes from the queue of one to that of another.
+    pub(crate) fn trace_move(&self, entity: &Entity, from: usize, to: usize) {
+        if trace::is_on(trace::Point::SchedMigrateTask) {
+            trace::sched_migrate_task(entity.traced(), self.cpu_number(from), self.cpu_number(to));
+        }
+    }
+
+    fn cpu_number(&self, index: usize) -> u16 {
+        self.cpu.cpus()[index].0 as u16
+    }
+
+    /// From now on, who wakes `task` wakes `actor`, and what it does `actor` does; nobody's, if it is the shadow of a thread that is elsewhere. The task itself
+    /// calls this.
+    pub fn act_for(&self, task: &TaskRef, actor: Actor) {
+        let entity = &task.0;
+        entity.actor.store(actor.0, Relaxed);
+        self.set_actor(actor);
+        if trace::is_on(trace::Point::SchedSwitch) {
+            self.trace_switch(entity.traced(), entity.traced_priority(), RUNNABLE);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Static trace points: what a kernel can say about itself while it runs, and how it is kept until the host has read it.
+//!
+//! The table in points.rs says what can be recorded. Each row is a function, [`sched_switch`] for example, which the code at that place calls. While
+//! the point is off, the call tests one word that nobody writes and goes on. While it is on, [`Sink::record`] gets the fields, adds the time, and
+//! puts both into the [`Ring`] of its CPU. The platform makes the rings from the kernel's own memory and tells the host where they lie; the host reads them while the
+//! machine runs, and after a kernel has died. Nothing of this costs a message.
+//!
+//! | file | subject |
+//! |---|---|
+//! | points.rs | the table of points |
+//! | pack.rs | fields in words of 64 bits, and back |
+//! | ring.rs | the ring of one CPU, for its one writer and its one reader |
+//! | select.rs | which points a list of names means |
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+
+mod pack;
+mod points;
+mod ring;
+mod select;
+#[cfg(test)]
+mod tests;
+
+pub use pack::{text_words, unpack, Packer, Value, MOST_TEXT};
+pub use points::*;
+pub use ring::{Directory, Header, Layout, Reader, Ring, RingMemory, DIRECTORIES_PHYS, RING_HEADER_WORDS};
+pub use select::{select, UnknownEvent};
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use spin::Once;
+
+/// What a field of a point means, and with it how the host shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number.
+    Number,
+    /// An address or a mask, shown in hexadecimal.
+    Hex,
+    /// A signed number.
+    Signed,
+    /// A thread id; [`IDLE`] and [`KERNEL_WORK`] are no threads.
+    Tid,
+    /// The id of the thread for which something is done; 0: the kernel does it for itself.
+    For,
+    /// A kernel.
+    Kernel,
+    /// A CPU of the machine.
+    Cpu,
+    /// A state as Linux numbers them: 0 runnable, 1 waits (interruptible), 2 waits (uninterruptible), 4 stopped, 16 ended.
+    State,
+    /// The number of a system call.
+    Syscall,
+    /// A kind of message, by its number in docs/messages.md.
+    Message,
+    /// What a message is: see docs/trace.md.
+    Role,
+    /// Bytes, until the end of the record.
+    Text,
+}
+
+/// A field of a point.
+#[derive(Debug)]
+pub struct Field {
+    /// As LTTng calls it, where LTTng has such a field.
+    pub name: &'static str,
+    /// Its size in a record: 8, 16, 32 or 64 bits; 0: [`Kind::Text`].
+    pub bits: u32,
+    /// What it means.
+    pub kind: Kind,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct PointInfo {
+    /// The point.
+    pub point: Point,
+    /// As LTTng calls it, where LTTng has such an event.
+    pub name: &'static str,
+    /// The group that it is switched on with.
+    pub group: Group,
+    /// When it is recorded.
+    pub about: &'static str,
+    /// What is recorded.
+    pub fields: &'static [Field],
+}
+
+/// The thread id of a CPU that has nothing to do.
+pub const IDLE: u32 = 0;
+/// The thread id of work that a kernel does for itself.
+pub const KERNEL_WORK: u32 = u32::MAX;
+
+/// Where recorded events go: one for a kernel.
+pub trait Sink: Send + Sync {
+    /// The present CPU records `point`, with these fields, packed.
+    fn record(&self, point: Point, words: &[u64]);
+}
+
+/// Bit N % 32 of word N / 32: point N is on. A kernel has its own copy of its image, and so of these.
+static ENABLED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+static SINK: Once<&'static dyn Sink> = Once::new();
+
+/// Whether `point` is recorded.
+#[inline(always)]
+pub fn is_on(point: Point) -> bool {
+    ENABLED[point as usize / 32].load(Relaxed) & 1 << (point as usize % 32) != 0
+}
+
+/// The points that are recorded: bit N is point N.
+pub fn enabled() -> u64 {
+    u64::from(ENABLED[0].load(Relaxed)) | u64::from(ENABLED[1].load(Relaxed)) << 32
+}
+
+/// Records exactly these points from now on; false if this kernel has no [`Sink`], and records nothing.
+pub fn enable(points: u64) -> bool {
+    let has_sink = SINK.get().is_some();
+    let points = if has_sink { points } else { 0 };
+    ENABLED[0].store(points as u32, Relaxed);
+    ENABLED[1].store((points >> 32) as u32, Relaxed);
+    has_sink
+}
+
+/// The same, and the trace says so: what comes before is another recording than what comes after.
+pub fn change(points: u64) -> bool {
+    if enabled() == points {
+        return has_sink();
+    }
+    let changed = enable(points);
+    let mut packer = Packer::default();
+    packer.put(enabled(), 64);
+    record(Point::Recording, packer.words());
+    changed
+}
+
+/// Whether this kernel has somewhere to record to.
+pub fn has_sink() -> bool {
+    SINK.get().is_some()
+}
+
+/// Events go to `sink`. Once for each kernel; later calls change nothing.
+pub fn set_sink(sink: &'static dyn Sink) {
+    SINK.call_once(|| sink);
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn record(point: Point, words: &[u64]) {
+    if let Some(sink) = SINK.get() {
+        sink.record(point, words);
+    }
+}

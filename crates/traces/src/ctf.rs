@@ -1,0 +1,282 @@
+//! Common Trace Format 1.8 (diamon.org/ctf/v1.8.3), with the event names, fields and environment of LTTng's kernel tracer, so that babeltrace2 2.0 reads it and
+//! Trace Compass draws its control flow and resources views. One stream for each CPU; the metadata is text (TSDL) and comes last, for only then is it known
+//! which system calls there were.
+//!
+//! LTTng numbers a CPU's idle task 0. Here the work that a kernel does for itself is a thread, too, and has the id [`KERNEL_TID`] + number of the kernel.
+
+use crate::{
+    file::Trace,
+    names::{message_name, role_name, syscall_name},
+    Event, Filter, Names,
+};
+use anyhow::{bail, Context, Result};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs::{self, File},
+    io::{BufWriter, Seek, SeekFrom, Write},
+    path::Path,
+};
+use trace::{Field, Kind, Point, POINTS};
+
+/// Thread ids of Linux are below this.
+pub const KERNEL_TID: u32 = 1 << 22;
+
+const MAGIC: u32 = 0xc1fc_1fc1;
+/// What is packed together; more is a new packet.
+const PACKET_BYTES: usize = 1 << 20;
+/// Bytes before the events of a packet.
+const PACKET_HEADER: usize = 4 + 16 + 4 + 8 * 6 + 4;
+/// Ids of the events of system calls: in and out.
+const ENTRY_FROM: u16 = 1000;
+const EXIT_FROM: u16 = 2000;
+/// LTTng's length of `comm`.
+const COMM: usize = 16;
+
+/// Writes a trace into a directory, which is made; files of an older one there are replaced.
+pub fn write(trace: &Trace, filter: Filter, directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory)?;
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match name.starts_with("channel0_") || name == "metadata" {
+            true => fs::remove_file(&path)?,
+            false => bail!("{} is in the way", path.display()),
+        }
+    }
+    let mut writer = Ctf { directory, streams: BTreeMap::new(), calls: BTreeSet::new(), names: Names::default() };
+    for event in trace.events()?.filtered(filter) {
+        writer.add(&event?)?;
+    }
+    for stream in writer.streams.values_mut() {
+        stream.finish_packet()?;
+        stream.file.flush()?;
+    }
+    let metadata = writer.metadata(trace)?;
+    fs::write(directory.join("metadata"), metadata).context("metadata")
+}
+
+struct Ctf<'a> {
+    directory: &'a Path,
+    streams: BTreeMap<u16, Stream>,
+    calls: BTreeSet<u32>,
+    names: Names,
+}
+
+/// The file of a CPU.
+struct Stream {
+    file: BufWriter<File>,
+    cpu: u16,
+    packet: Vec<u8>,
+    first: u64,
+    last: u64,
+    sequence: u64,
+    lost: u64,
+}
+
+impl Stream {
+    fn finish_packet(&mut self) -> Result<()> {
+        if self.packet.is_empty() {
+            return Ok(());
+        }
+        let bits = ((PACKET_HEADER + self.packet.len()) * 8) as u64;
+        let mut header = Vec::with_capacity(PACKET_HEADER);
+        header.extend_from_slice(&MAGIC.to_le_bytes());
+        header.extend_from_slice(&UUID);
+        header.extend_from_slice(&0u32.to_le_bytes());
+        for word in [self.first, self.last, bits, bits, self.sequence, self.lost] {
+            header.extend_from_slice(&word.to_le_bytes());
+        }
+        header.extend_from_slice(&u32::from(self.cpu).to_le_bytes());
+        self.file.write_all(&header)?;
+        self.file.write_all(&self.packet)?;
+        self.packet.clear();
+        self.sequence += 1;
+        Ok(())
+    }
+}
+
+/// Any: it only joins metadata and streams.
+const UUID: [u8; 16] = *b"cob kernel trace";
+
+fn uuid_text() -> String {
+    let hex: String = UUID.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// Integers of the format: name, bits, and how they are shown.
+fn integer(field: &Field) -> (u32, bool, u32) {
+    let base = if field.kind == Kind::Hex { 16 } else { 10 };
+    (field.bits, matches!(field.kind, Kind::Signed | Kind::Tid | Kind::For), base)
+}
+
+impl Ctf<'_> {
+    fn add(&mut self, event: &Event) -> Result<()> {
+        let comms = matches!(event.point, Point::SchedSwitch | Point::SchedWakeup).then(|| self.comms(event));
+        self.names.take(event);
+        let cpu = event.place.cpu;
+        let stream = match self.streams.entry(cpu) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let mut file = File::create(self.directory.join(format!("channel0_{cpu}")))?;
+                file.seek(SeekFrom::Start(0))?;
+                let file = BufWriter::new(file);
+                entry.insert(Stream { file, cpu, packet: Vec::new(), first: 0, last: 0, sequence: 0, lost: 0 })
+            }
+        };
+        if stream.packet.len() >= PACKET_BYTES {
+            stream.finish_packet()?;
+        }
+        // What a CPU says again after another boot of its kernel is later, too.
+        if stream.packet.is_empty() {
+            stream.first = event.time;
+        }
+        stream.last = event.time;
+        if event.point == Point::LostEvents {
+            // A packet says how many had been lost by its end, and readers tell from two that follow each other.
+            stream.finish_packet()?;
+            stream.lost += event.number("count");
+            stream.first = event.time;
+        }
+        let id = match event.point {
+            Point::SyscallEntry | Point::SyscallExit => {
+                let call = event.number("nr") as u32;
+                self.calls.insert(call);
+                let from = if event.point == Point::SyscallEntry { ENTRY_FROM } else { EXIT_FROM };
+                from + (call as u16).min(999)
+            }
+            point => point as u16,
+        };
+        let to = &mut stream.packet;
+        to.extend_from_slice(&id.to_le_bytes());
+        to.extend_from_slice(&event.time.to_le_bytes());
+        if let Some(comms) = comms {
+            comms.iter().for_each(|comm| to.extend_from_slice(comm));
+        }
+        for (field, value) in event.fields().filter(|(field, _)| is_kept(event.point, field)) {
+            match field.kind {
+                Kind::Text => {
+                    to.extend(value.text().iter().filter(|byte| **byte != 0));
+                    to.push(0);
+                }
+                Kind::Tid => to.extend_from_slice(&tid(value.number() as u32, event.place.kernel).to_le_bytes()),
+                _ => to.extend_from_slice(&value.number().to_le_bytes()[..(field.bits / 8) as usize]),
+            }
+        }
+        Ok(())
+    }
+
+    /// What LTTng says of names that the ring does not.
+    fn comms(&self, event: &Event) -> Vec<[u8; COMM]> {
+        let comm = |field: &str| {
+            let tid = event.tid(field);
+            let name = match tid {
+                trace::IDLE => format!("swapper/{}", event.place.cpu),
+                trace::KERNEL_WORK => format!("kernel/{}", event.place.kernel),
+                _ => self.names.comm(tid).into_owned(),
+            };
+            let mut bytes = [0; COMM];
+            bytes.iter_mut().zip(name.bytes().take(COMM - 1)).for_each(|(to, from)| *to = from);
+            bytes
+        };
+        match event.point {
+            Point::SchedSwitch => vec![comm("prev_tid"), comm("next_tid")],
+            _ => vec![comm("tid")],
+        }
+    }
+
+    fn metadata(&self, trace: &Trace) -> Result<String> {
+        let mut text = String::from("/* CTF 1.8 */\n\n");
+        for bits in [8, 16, 32, 64] {
+            writeln!(text, "typealias integer {{ size = {bits}; align = 8; signed = false; }} := uint{bits}_t;")?;
+        }
+        writeln!(text, "\ntrace {{\n\tmajor = 1;\n\tminor = 8;\n\tuuid = \"{}\";\n\tbyte_order = le;", uuid_text())?;
+        text += "\tpacket.header := struct {\n\t\tuint32_t magic;\n\t\tuint8_t uuid[16];\n\t\tuint32_t stream_id;\n\t};\n};\n\n";
+        writeln!(
+            text,
+            "env {{\n\thostname = \"cob\";\n\tdomain = \"kernel\";\n\tsysname = \"Linux\";\n\tkernel_release = \"6.1\";\n\tkernel_version = \"{}\";\n\ttracer_name = \"lttng-modules\";\n\ttracer_major = 2;\n\ttracer_minor = 13;\n}};\n",
+            quoted(&format!("Cob: {}", trace.about()))
+        )?;
+        text += "clock {\n\tname = \"monotonic\";\n\tdescription = \"Time since the machine started\";\n\tfreq = 1000000000;\n\toffset = 0;\n};\n\n";
+        text += "typealias integer {\n\tsize = 64; align = 8; signed = false;\n\tmap = clock.monotonic.value;\n} := uint64_clock_monotonic_t;\n\n";
+        text += "stream {\n\tid = 0;\n\tevent.header := struct {\n\t\tuint16_t id;\n\t\tuint64_clock_monotonic_t timestamp;\n\t} align(8);\n";
+        text += "\tpacket.context := struct {\n\t\tuint64_clock_monotonic_t timestamp_begin;\n\t\tuint64_clock_monotonic_t timestamp_end;\n\t\tuint64_t content_size;\n\t\tuint64_t packet_size;\n\t\tuint64_t packet_seq_num;\n\t\tuint64_t events_discarded;\n\t\tuint32_t cpu_id;\n\t};\n};\n";
+        for info in POINTS {
+            match info.point {
+                Point::SyscallEntry | Point::SyscallExit => {
+                    let (prefix, from) = match info.point {
+                        Point::SyscallEntry => ("syscall_entry_", ENTRY_FROM),
+                        _ => ("syscall_exit_", EXIT_FROM),
+                    };
+                    for call in &self.calls {
+                        let name = format!("{prefix}{}", syscall_name(*call));
+                        self.event(&mut text, &name, from + (*call as u16).min(999), info.point)?;
+                    }
+                }
+                point => self.event(&mut text, info.name, point as u16, point)?,
+            }
+        }
+        Ok(text)
+    }
+
+    fn event(&self, text: &mut String, name: &str, id: u16, point: Point) -> Result<()> {
+        writeln!(text, "\nevent {{\n\tname = \"{name}\";\n\tid = {id};\n\tstream_id = 0;\n\tfields := struct {{")?;
+        let comms: &[&str] = match point {
+            Point::SchedSwitch => &["prev_comm", "next_comm"],
+            Point::SchedWakeup => &["comm"],
+            _ => &[],
+        };
+        for comm in comms {
+            writeln!(text, "\t\tinteger {{ size = 8; align = 8; signed = false; encoding = UTF8; }} _{comm}[{COMM}];")?;
+        }
+        for field in point.info().fields.iter().filter(|field| is_kept(point, field)) {
+            let name = field.name;
+            match field.kind {
+                Kind::Text => writeln!(text, "\t\tstring {{ encoding = UTF8; }} _{name};")?,
+                Kind::Message | Kind::Role => self.enumeration(text, field)?,
+                _ => {
+                    let (bits, signed, base) = integer(field);
+                    writeln!(
+                        text,
+                        "\t\tinteger {{ size = {bits}; align = 8; signed = {signed}; base = {base}; }} _{name};"
+                    )?;
+                }
+            }
+        }
+        writeln!(text, "\t}};\n}};")?;
+        Ok(())
+    }
+
+    fn enumeration(&self, text: &mut String, field: &Field) -> Result<()> {
+        write!(text, "\t\tenum : uint{}_t {{", field.bits)?;
+        if field.kind == Kind::Role {
+            for role in 0..6u8 {
+                write!(text, " \"{}\" = {role},", role_name(role))?;
+            }
+        } else {
+            for message in messages::CATALOGUE {
+                write!(text, " \"{}\" = {},", message_name(message.kind.0), message.kind.0)?;
+            }
+        }
+        writeln!(text, " }} _{};", field.name)?;
+        Ok(())
+    }
+}
+
+/// The name of a system call is the event's; whose it is is whose the CPU is.
+fn is_kept(point: Point, field: &Field) -> bool {
+    !(field.kind == Kind::Syscall
+        || matches!(point, Point::SyscallEntry | Point::SyscallExit) && field.kind == Kind::Tid)
+}
+
+/// A thread id as other tools take it.
+pub(crate) fn tid(tid: u32, kernel: u16) -> u32 {
+    match tid {
+        trace::KERNEL_WORK => KERNEL_TID + u32::from(kernel),
+        tid => tid,
+    }
+}
+
+fn quoted(text: &str) -> String {
+    text.chars().map(|c| if c == '"' || c == '\\' || c.is_control() { ' ' } else { c }).collect()
+}

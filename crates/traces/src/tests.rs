@@ -1,0 +1,427 @@
+//! Traces made by hand, through real rings: their order, what is found wrong in them, what figures and other formats say.
+
+use crate::{
+    check::Checker, ctf, file::*, perfetto, report::Report, svg, Doing, Event, Filter, Place, States, Stretch,
+};
+use std::{
+    fs::File,
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicU64, Ordering::*},
+};
+use tempfile::TempDir;
+use trace::{Layout, Packer, Point, Reader, Ring, RingMemory, IDLE, KERNEL_WORK, RING_HEADER_WORDS};
+
+struct Words(&'static [AtomicU64], &'static [AtomicU64]);
+
+impl RingMemory for Words {
+    fn read(&self, from: usize, words: &mut [u64]) -> Option<()> {
+        for (at, word) in (from..).zip(words) {
+            let of = if at < RING_HEADER_WORDS { self.0.get(at) } else { self.1.get(at - RING_HEADER_WORDS) };
+            *word = of?.load(Relaxed);
+        }
+        Some(())
+    }
+
+    fn write(&self, at: usize, word: u64) -> Option<()> {
+        self.0.get(at)?.store(word, Relaxed);
+        Some(())
+    }
+}
+
+/// A machine of kernels of one CPU each, that records what it is told.
+struct Recording {
+    directory: TempDir,
+    writer: Writer<File>,
+    rings: Vec<(Ring, Reader<Words>)>,
+}
+
+fn zeroes(count: usize) -> &'static [AtomicU64] {
+    Vec::leak((0..count).map(|_| AtomicU64::new(0)).collect())
+}
+
+impl Recording {
+    fn new(cpus: u16) -> Recording {
+        let directory = TempDir::new().unwrap();
+        let file = File::create(directory.path().join("t")).unwrap();
+        let ring = |cpu| {
+            let (header, records) = (zeroes(RING_HEADER_WORDS), zeroes(2048));
+            let layout = Layout { kernel: cpu, boot_generation: 1, cpu, capacity: 2048, overwrite: false };
+            (Ring::new(header, records, layout).unwrap(), Reader::new(Words(header, records)).unwrap())
+        };
+        Recording {
+            directory,
+            writer: Writer::new(file, "a <test> of \"words\"").unwrap(),
+            rings: (0..cpus).map(ring).collect(),
+        }
+    }
+
+    /// One event. `fields` are numbers in the order of the table; a text follows.
+    fn add(&mut self, cpu: u16, time: u64, point: Point, fields: &[u64], text: &str) {
+        let mut packer = Packer::default();
+        let mut numbers = fields.iter();
+        for field in point.info().fields {
+            match field.bits {
+                0 => packer.put_text(text.as_bytes()),
+                64 => packer.put(*numbers.next().unwrap(), 64),
+                bits => packer.put(*numbers.next().unwrap() & ((1 << bits) - 1), bits),
+            }
+        }
+        assert!(numbers.next().is_none(), "{point:?} has fewer fields");
+        self.rings[usize::from(cpu)].0.push(point, time, packer.words());
+    }
+
+    fn switch(&mut self, cpu: u16, time: u64, prev: u32, state: u64, next: u32) {
+        self.add(cpu, time, Point::SchedSwitch, &[prev.into(), next.into(), 120, state], "");
+    }
+
+    /// Copies the rings to the file.
+    fn copy(&mut self) {
+        for (_, reader) in &mut self.rings {
+            let mut words = Vec::new();
+            reader.take(&mut words);
+            let Layout { cpu, kernel, boot_generation, .. } = reader.layout();
+            self.writer.add(Place { cpu, kernel, boot_generation }, reader.lost(), &words).unwrap();
+        }
+        self.writer.flush().unwrap();
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("t")
+    }
+
+    fn trace(&mut self) -> Trace {
+        self.copy();
+        Trace::open(&self.path()).unwrap()
+    }
+}
+
+fn events(trace: &Trace) -> Vec<Event> {
+    trace.events().unwrap().map(Result::unwrap).collect()
+}
+
+/// What a checker finds in a trace of which nothing is missing.
+fn wrong(recording: &mut Recording) -> Vec<String> {
+    let trace = recording.trace();
+    let mut checker = Checker::new(trace.places().map(|(place, _)| place.kernel), []);
+    events(&trace).iter().for_each(|event| checker.take(event));
+    checker.found().iter().map(|violation| violation.what.clone()).collect()
+}
+
+/// A thread that works, waits for an answer of the other kernel, moves there, and ends.
+fn a_life() -> Recording {
+    let mut r = Recording::new(2);
+    r.add(0, 1000, Point::ThreadName, &[7, 7], "a \"name\"");
+    r.add(0, 1000, Point::SchedWakeup, &[7, 0, 0], "");
+    r.switch(0, 1100, IDLE, 0, 7);
+    r.add(0, 1200, Point::SyscallEntry, &[0, 7, 1, 2, 3, 4, 5, 6], "");
+    r.add(0, 1250, Point::MessageSend, &[5, 7, 40, 1, 0x106, 0], "");
+    r.switch(0, 1300, 7, 1, IDLE);
+    r.add(1, 1260, Point::MessageReceive, &[5, 7, 0, 0x106, 0], "");
+    r.add(1, 1265, Point::HandlerBegin, &[5, 0, 0x106], "");
+    r.add(1, 1400, Point::MessageSend, &[5, 7, 20, 0, 0x106, 2], "");
+    r.add(1, 1420, Point::HandlerEnd, &[5, 0, 0x106, 0], "");
+    r.add(0, 1500, Point::MessageReceive, &[5, 7, 1, 0x106, 2], "");
+    r.add(0, 1510, Point::SchedWakeup, &[7, 0, 0], "");
+    r.switch(0, 1600, IDLE, 0, 7);
+    r.add(0, 1700, Point::SyscallExit, &[0, 7, -4i64 as u64], "");
+    r.add(0, 1750, Point::Marker, &[7], "half\tway & more");
+    r.switch(0, 1800, 7, 0, KERNEL_WORK);
+    r.add(0, 1810, Point::ThreadLeave, &[7, 1, 1], "");
+    r.switch(0, 1820, KERNEL_WORK, 0, IDLE);
+    r.add(1, 1900, Point::ThreadArrive, &[7, 1, 0], "");
+    r.add(1, 1950, Point::SchedWakeup, &[7, 0, 1], "");
+    r.switch(1, 2000, KERNEL_WORK, 0, 7);
+    r.add(1, 2400, Point::SchedProcessExit, &[7], "");
+    r.switch(1, 2500, 7, 16, IDLE);
+    r
+}
+
+#[test]
+fn events_of_all_cpus_come_in_the_order_of_time() {
+    let mut recording = a_life();
+    let trace = recording.trace();
+    let events = events(&trace);
+    assert!(events.is_sorted_by_key(|event| event.time));
+    assert_eq!(events.len(), 23);
+    assert_eq!((events[0].point, events[0].text(), events[0].tid("pid")), (Point::ThreadName, "a \"name\"".into(), 7));
+    assert_eq!((trace.lost(), trace.is_cut(), trace.about()), (0, false, "a <test> of \"words\""));
+}
+
+#[test]
+fn pieces_of_a_ring_belong_together_wherever_they_were_cut() {
+    let mut recording = Recording::new(1);
+    for number in 0..40_000 {
+        recording.add(0, number, Point::TimerExpire, &[number], "");
+        if number % 700 == 0 {
+            recording.copy();
+        }
+    }
+    let trace = recording.trace();
+    assert!(events(&trace).iter().map(|event| event.number("due")).eq(0..40_000));
+}
+
+#[test]
+fn times_go_on_where_the_record_has_no_more_bits() {
+    let mut recording = Recording::new(1);
+    for time in [(1 << 48) - 5, 1 << 48, (1 << 48) + 9] {
+        recording.add(0, time, Point::TimerExpire, &[0], "");
+    }
+    let times: Vec<u64> = events(&recording.trace()).iter().map(|event| event.time).collect();
+    assert_eq!(times, [(1 << 48) - 5, 1 << 48, (1 << 48) + 9]);
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_read_as_far_as_it_goes() {
+    let mut recording = a_life();
+    recording.copy();
+    let whole = std::fs::read(recording.path()).unwrap();
+    let text = whole.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    let mut most = 0;
+    for length in text..whole.len() {
+        std::fs::write(recording.path(), &whole[..length]).unwrap();
+        let trace = Trace::open(&recording.path()).unwrap();
+        let count = events(&trace).len();
+        assert!(count >= most, "more of the file has fewer events");
+        most = count;
+    }
+    assert_eq!(most, 22);
+}
+
+#[test]
+fn other_files_are_refused() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("t");
+    for text in ["", "hello\n", "cob trace 1\told_event count:64;\tx\n"] {
+        std::fs::write(&path, text).unwrap();
+        assert!(Trace::open(&path).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_life_is_in_order() {
+    assert_eq!(wrong(&mut a_life()), Vec::<String>::new());
+}
+
+#[test]
+fn a_thread_on_two_cpus_is_found() {
+    let mut r = Recording::new(2);
+    r.add(0, 1, Point::SchedWakeup, &[7, 0, 0], "");
+    r.switch(0, 2, IDLE, 0, 7);
+    r.switch(1, 3, IDLE, 0, 7);
+    assert_eq!(wrong(&mut r), ["thread 7 is on CPUs 0 and 1 at once"]);
+}
+
+#[test]
+fn a_thread_that_runs_without_a_wake_is_found() {
+    let mut r = Recording::new(1);
+    r.add(0, 1, Point::SchedWakeup, &[7, 0, 0], "");
+    r.switch(0, 2, IDLE, 0, 7);
+    r.switch(0, 3, 7, 1, IDLE);
+    r.switch(0, 4, IDLE, 0, 7);
+    assert_eq!(wrong(&mut r), ["thread 7 runs, but it is Waits"]);
+}
+
+#[test]
+fn a_wake_may_come_before_the_cpu_says_that_it_left_the_thread() {
+    let mut r = Recording::new(2);
+    r.add(0, 1, Point::SchedWakeup, &[7, 0, 0], "");
+    r.switch(0, 2, IDLE, 0, 7);
+    r.add(1, 3, Point::SchedWakeup, &[7, 0, 1], "");
+    r.switch(0, 4, 7, 1, IDLE);
+    r.switch(1, 5, IDLE, 0, 7);
+    assert!(wrong(&mut r).is_empty());
+}
+
+#[test]
+fn a_cpu_that_leaves_whom_it_did_not_have_is_found() {
+    let mut r = Recording::new(1);
+    r.add(0, 1, Point::SchedWakeup, &[7, 0, 0], "");
+    r.switch(0, 2, IDLE, 0, 7);
+    r.switch(0, 3, 8, 0, IDLE);
+    assert_eq!(wrong(&mut r), ["CPU 0 leaves 8, but it had 7"]);
+}
+
+#[test]
+fn messages_and_moves_from_nowhere_are_found() {
+    let mut r = Recording::new(2);
+    r.switch(1, 0, IDLE, 0, KERNEL_WORK);
+    r.add(0, 1, Point::MessageReceive, &[5, 7, 1, 0x106, 0], "");
+    r.add(0, 2, Point::ThreadArrive, &[9, 3, 1], "");
+    r.add(0, 3, Point::HandlerDone, &[5, 1, 0x106, 0], "");
+    let wrong = wrong(&mut r);
+    assert_eq!(wrong.len(), 3, "{wrong:?}");
+    assert!(wrong[0].contains("was not sent") && wrong[1].contains("arrives") && wrong[2].contains("has not begun"));
+}
+
+#[test]
+fn what_is_missing_is_forgiven_where_events_were_lost() {
+    let mut r = Recording::new(2);
+    r.switch(1, 0, IDLE, 0, KERNEL_WORK);
+    r.add(1, 1, Point::LostEvents, &[1000], "");
+    r.add(0, 2, Point::MessageReceive, &[5, 7, 1, 0x106, 0], "");
+    r.switch(1, 3, IDLE, 0, 7);
+    assert!(wrong(&mut r).is_empty());
+}
+
+#[test]
+fn stretches_say_what_a_thread_waited_for() {
+    let trace = a_life().trace();
+    let mut states = States::default();
+    let mut of = Vec::new();
+    for event in events(&trace) {
+        states.take(&event, &mut |stretch| {
+            if let Stretch::Thread { from, to, doing, .. } = stretch {
+                of.push((from, to, doing));
+            }
+        });
+    }
+    let waits = Doing::Waits { call: Some(0), fault: false, message: Some(0x106) };
+    let wanted = [
+        (1000, 1100, Doing::Ready),
+        (1100, 1200, Doing::User { cpu: 0 }),
+        (1200, 1300, Doing::InCall { cpu: 0, call: 0 }),
+        (1300, 1510, waits),
+        (1510, 1600, Doing::Ready),
+        (1600, 1700, Doing::InCall { cpu: 0, call: 0 }),
+        (1700, 1800, Doing::User { cpu: 0 }),
+        (1800, 1810, Doing::Ready),
+        (1810, 1950, Doing::Moves { to: 1 }),
+        (1950, 2000, Doing::Ready),
+        (2000, 2500, Doing::User { cpu: 1 }),
+    ];
+    assert_eq!(of, wanted);
+}
+
+/// Two threads of a process share CPU 0 from 0 to 800; CPU 1 idles but for another process from 0 to 200.
+#[test]
+fn figures_are_those_of_the_thesis() {
+    let mut r = Recording::new(2);
+    for tid in [7, 8] {
+        r.add(0, 0, Point::ThreadName, &[tid, 7], "program");
+    }
+    r.add(1, 0, Point::ThreadName, &[9, 9], "other");
+    r.add(0, 0, Point::SchedProcessFork, &[7, 8, 7], "");
+    r.add(0, 0, Point::SchedWakeup, &[7, 0, 0], "");
+    r.switch(0, 0, IDLE, 0, 7);
+    r.add(0, 0, Point::SchedWakeup, &[8, 7, 0], "");
+    r.add(1, 0, Point::SchedWakeup, &[9, 0, 1], "");
+    r.switch(1, 0, IDLE, 0, 9);
+    r.switch(1, 200, 9, 1, IDLE);
+    for (time, prev, next) in [(200, 7, 8), (400, 8, 7), (600, 7, 8)] {
+        r.switch(0, time, prev, 0, KERNEL_WORK);
+        r.switch(0, time, KERNEL_WORK, 0, next);
+    }
+    // 8 waits, so that this is no switch between two that could go on.
+    r.switch(0, 800, 8, 1, KERNEL_WORK);
+    r.switch(0, 800, KERNEL_WORK, 0, 7);
+    r.switch(0, 1000, 7, 1, IDLE);
+    r.switch(1, 1000, IDLE, 0, KERNEL_WORK);
+    let report = Report::of(&r.trace(), Filter::default()).unwrap();
+    assert_eq!(report.in_benchmark_switches(), 3);
+    assert_eq!(report.threads_created(), 1);
+    assert_eq!(report.idle_percent(), 40.0, "800 of 2000");
+    assert_eq!(report.ready_jam_percent(), 40.0, "80 % of one, nothing of the other");
+    let text = report.text();
+    assert!(text.contains("program/7") && text.contains("other/9"), "{text}");
+}
+
+#[test]
+fn a_filter_leaves_one_process() {
+    let mut r = Recording::new(2);
+    r.add(0, 0, Point::ThreadName, &[7, 7], "one");
+    r.add(1, 0, Point::ThreadName, &[9, 9], "two");
+    r.switch(0, 1, IDLE, 0, 7);
+    r.switch(1, 1, IDLE, 0, 9);
+    r.add(0, 2, Point::TimerExpire, &[1], "");
+    r.add(1, 2, Point::TimerExpire, &[2], "");
+    let trace = r.trace();
+    let mut filter = Filter::new(Some("two".into()));
+    let left: Vec<Event> = events(&trace).into_iter().filter(|event| filter.wants(event)).collect();
+    assert!(left.iter().all(|event| event.place.cpu == 1));
+    assert_eq!(left.len(), 3);
+    let mut filter = Filter::new(Some("7".into()));
+    assert_eq!(events(&trace).iter().filter(|event| filter.wants(event)).count(), 3);
+}
+
+/// Debian's babeltrace2 (2.0.4) reads what we write, and finds the same events in the same order.
+#[test]
+fn babeltrace_reads_our_ctf() {
+    let mut recording = a_life();
+    recording.add(1, 2600, Point::LostEvents, &[12], "");
+    recording.switch(1, 2700, IDLE, 0, KERNEL_WORK);
+    let trace = recording.trace();
+    let directory = recording.directory.path().join("ctf");
+    ctf::write(&trace, Filter::default(), &directory).unwrap();
+    // Again: what was there is replaced.
+    ctf::write(&trace, Filter::default(), &directory).unwrap();
+    let output = Command::new("babeltrace2").arg("--clock-cycles").arg(&directory).output();
+    let output = output.expect("babeltrace2 is there: ./cob test installs it");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
+    let lines: Vec<&str> = text.lines().collect();
+    let events = events(&trace);
+    assert_eq!(lines.len(), events.len(), "{text}");
+    for (line, event) in lines.iter().zip(&events) {
+        let name = match event.point {
+            Point::SyscallEntry => "syscall_entry_read:",
+            Point::SyscallExit => "syscall_exit_read:",
+            _ => event.info().name,
+        };
+        assert!(line.contains(name), "{line}: not {name}");
+        assert!(line.contains(&format!("{:020}", event.time)), "{line}: not at {}", event.time);
+    }
+    let switch = lines.iter().find(|line| line.contains("sched_switch")).unwrap();
+    assert!(switch.contains("prev_comm = \"swapper/0\"") && switch.contains("next_tid = 7"), "{switch}");
+    assert!(lines.iter().any(|line| line.contains("text = \"half\\tway & more\"")), "{text}");
+    assert!(errors.contains("discarded 12 events"), "{errors}");
+    std::fs::write(directory.join("mine"), "").unwrap();
+    assert!(ctf::write(&trace, Filter::default(), &directory).is_err(), "a directory with other files is left alone");
+}
+
+#[test]
+fn pictures_are_well_formed_and_bounded() {
+    let mut recording = a_life();
+    let mut svg = Vec::new();
+    svg::write(&recording.trace(), Filter::default(), &mut svg).unwrap();
+    let text = String::from_utf8(svg).unwrap();
+    assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
+    assert!(text.contains("a &lt;test&gt;") && !text.contains("NaN"));
+    let mut long = Recording::new(1);
+    for turn in 0..20_000 {
+        long.switch(0, turn * 100, IDLE, 0, 7);
+        long.switch(0, turn * 100 + 50, 7, 1, IDLE);
+        if turn % 100 == 0 {
+            long.copy();
+        }
+    }
+    let mut svg = Vec::new();
+    svg::write(&long.trace(), Filter::default(), &mut svg).unwrap();
+    assert!(svg.len() < 1 << 20, "{} bytes", svg.len());
+}
+
+/// What the messages are is the business of Perfetto's own schema (tests/trace); here, that each packet is one.
+#[test]
+fn perfetto_is_written_in_packets() {
+    let mut recording = a_life();
+    let mut bytes = Vec::new();
+    perfetto::write(&recording.trace(), Filter::default(), &mut bytes).unwrap();
+    let mut at = 0;
+    let mut packets = 0;
+    while at < bytes.len() {
+        assert_eq!(bytes[at], 0x0a, "field 1, with a length");
+        let (mut length, mut shift) = (0usize, 0);
+        loop {
+            at += 1;
+            length |= usize::from(bytes[at] & 0x7f) << shift;
+            shift += 7;
+            if bytes[at] < 0x80 {
+                break;
+            }
+        }
+        at += 1 + length;
+        packets += 1;
+    }
+    assert_eq!(at, bytes.len());
+    assert!(packets > 10);
+}
