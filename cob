@@ -146,9 +146,13 @@ case ${1-} in
         if [ "$1" = test ] && [ ! -f "$state/python/ready" ]; then
             install_packages $(missing_packages /usr/share/doc/python3-venv python3-venv)
             rm -rf "$state/python"
-            { python3 -m venv "$state/python" && "$state/python/bin/pip" install -q perfetto==0.59.1 protobuf==6.33.1; } \
-                >"$state/install.log" 2>&1 </dev/null || fail "no Perfetto schema from PyPI: $(tail -n 3 "$state/install.log")"
-            touch "$state/python/ready"
+            # Without PyPI these tests say that they leave it out.
+            if { python3 -m venv "$state/python" && "$state/python/bin/pip" install -q perfetto==0.59.1 protobuf==6.33.1; } \
+                >"$state/install.log" 2>&1 </dev/null; then
+                touch "$state/python/ready"
+            else
+                say "no Perfetto schema from PyPI: $(tail -n 3 "$state/install.log")"
+            fi
         fi
         export PATH COB_PROJECT="$project" COB_CARGO="$cargo" COB_BARE_METAL="$bare_metal"
         export CARGO_TARGET_DIR="$project/target"

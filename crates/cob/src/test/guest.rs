@@ -62,6 +62,9 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
     fs::create_dir_all(&out)?;
     let mut jobs = select(all_cases(&source, &out, tally)?, options);
     leave_out_newer(&mut jobs, vm::qemu_version().unwrap_or(0), tally);
+    if jobs.iter().any(|job| job.case.traced) && !traced::has_schema() {
+        tally.skip("traces in Perfetto's schema", "PyPI's package perfetto could not be had (.cob/install.log)");
+    }
     let gaps = gaps(&fs::read_to_string(source.join("gaps"))?);
     let work = tempfile::Builder::new().prefix("cob-test-").tempdir()?;
     let kept = project.join("target/guest/failed");
