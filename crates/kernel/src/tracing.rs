@@ -24,9 +24,12 @@ pub fn start(command_line: &str, kernel: KernelId) {
         log::error!("cob.trace: there is no event {name}");
         0
     });
-    let kernels = option(command_line, "cob.trace-kernels").and_then(numbers);
-    if kernels.is_some_and(|kernels| !kernels.contains(&kernel.0.into())) {
-        return;
+    if let Some(list) = option(command_line, "cob.trace-kernels") {
+        match numbers(list) {
+            Some(kernels) if kernels.contains(&kernel.0.into()) => {}
+            Some(_) => return,
+            None => return log::error!("cob.trace-kernels={list}: not a list of kernels; this one records nothing"),
+        }
     }
     let size = option(command_line, "cob.trace-ring").and_then(|size| size.parse().ok());
     let bytes = size.unwrap_or(RING_KIB).min(MOST_RING_KIB) * 1024;

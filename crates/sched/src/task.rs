@@ -41,7 +41,7 @@ pub(crate) struct Entity {
     /// Written by the CPU that runs it.
     pub waits: AtomicU64,
     pub preemptions: AtomicU64,
-    /// A CPU has said in the trace that it runs the task, and not yet that it has left it.
+    /// The last thing that a CPU said of the task in the trace is that it runs the task. Cleared when that CPU says that it has left the task.
     pub traced_here: AtomicBool,
     /// It is over ([`TaskRef::ends`]).
     pub has_ended: AtomicBool,

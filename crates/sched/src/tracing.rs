@@ -68,8 +68,7 @@ impl Scheduler {
     pub(crate) fn trace_wakeup(&self, entity: &Entity, to: usize) {
         let thread = entity.traced();
         if thread != trace::KERNEL_WORK {
-            let waker = Actor(self.locals[self.here()].actor.load(Relaxed)).thread().0;
-            trace::sched_wakeup(thread, waker, self.cpu_number(to));
+            trace::sched_wakeup(thread, self.actor().thread().0, self.cpu_number(to));
         }
     }
 

@@ -24,7 +24,7 @@ mod select;
 #[cfg(test)]
 mod tests;
 
-pub use pack::{text_words, unpack, Packer, Value, MOST_TEXT};
+pub use pack::{unpack, Packer, Value, MOST_TEXT};
 pub use points::*;
 pub use ring::{Directory, Header, Layout, Reader, Ring, RingMemory, DIRECTORIES_PHYS, RING_HEADER_WORDS};
 pub use select::{select, UnknownEvent};
@@ -122,21 +122,16 @@ pub fn enable(points: u64) -> bool {
     has_sink
 }
 
-/// The same, and the trace says so: what comes before is another recording than what comes after.
+/// [`enable`] while the kernel runs: the trace says so, for what comes before is another recording than what comes after.
 pub fn change(points: u64) -> bool {
     if enabled() == points {
-        return has_sink();
+        return SINK.get().is_some();
     }
     let changed = enable(points);
     let mut packer = Packer::default();
     packer.put(enabled(), 64);
     record(Point::Recording, packer.words());
     changed
-}
-
-/// Whether this kernel has somewhere to record to.
-pub fn has_sink() -> bool {
-    SINK.get().is_some()
 }
 
 /// Events go to `sink`. Once for each kernel; later calls change nothing.

@@ -43,7 +43,7 @@ impl Packer {
 }
 
 /// Words that a text of so many bytes takes.
-pub fn text_words(bytes: usize) -> usize {
+fn text_words(bytes: usize) -> usize {
     (1 + bytes).div_ceil(8)
 }
 

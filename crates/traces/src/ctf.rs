@@ -14,7 +14,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs::{self, File},
-    io::{BufWriter, Seek, SeekFrom, Write},
+    io::{BufWriter, Write},
     path::Path,
 };
 use trace::{Field, Kind, Point, POINTS};
@@ -23,6 +23,9 @@ use trace::{Field, Kind, Point, POINTS};
 pub const KERNEL_TID: u32 = 1 << 22;
 
 const MAGIC: u32 = 0xc1fc_1fc1;
+const METADATA: &str = "metadata";
+/// Names of streams begin so; the number of the CPU follows.
+const CHANNEL: &str = "channel0_";
 /// What is packed together; more is a new packet.
 const PACKET_BYTES: usize = 1 << 20;
 /// Bytes before the events of a packet.
@@ -33,17 +36,31 @@ const EXIT_FROM: u16 = 2000;
 /// LTTng's length of `comm`.
 const COMM: usize = 16;
 
-/// Writes a trace into a directory, which is made; files of an older one there are replaced.
-pub fn write(trace: &Trace, filter: Filter, directory: &Path) -> Result<()> {
+/// How the text of the metadata begins.
+const BEGIN: &str = "/* CTF 1.8, written by cob */\n";
+
+/// Makes room for a trace in a directory, which is made; a trace of ours that is there goes. Anything else there is an error, and nothing is touched.
+pub fn prepare(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)?;
+    let mut old = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match name.starts_with("channel0_") || name == "metadata" {
-            true => fs::remove_file(&path)?,
+        let is_metadata = || fs::read(&path).is_ok_and(|text| text.starts_with(BEGIN.as_bytes()));
+        match name.strip_prefix(CHANNEL).is_some_and(|cpu| cpu.parse::<u16>().is_ok())
+            || name == METADATA && is_metadata()
+        {
+            true => old.push(path),
             false => bail!("{} is in the way", path.display()),
         }
     }
+    old.iter().try_for_each(fs::remove_file)?;
+    Ok(())
+}
+
+/// Writes a trace into a directory ([`prepare`]).
+pub fn write(trace: &Trace, filter: Filter, directory: &Path) -> Result<()> {
+    prepare(directory)?;
     let mut writer = Ctf { directory, streams: BTreeMap::new(), calls: BTreeSet::new(), names: Names::default() };
     for event in trace.events()?.filtered(filter) {
         writer.add(&event?)?;
@@ -53,7 +70,7 @@ pub fn write(trace: &Trace, filter: Filter, directory: &Path) -> Result<()> {
         stream.file.flush()?;
     }
     let metadata = writer.metadata(trace)?;
-    fs::write(directory.join("metadata"), metadata).context("metadata")
+    fs::write(directory.join(METADATA), metadata).context(METADATA)
 }
 
 struct Ctf<'a> {
@@ -118,8 +135,7 @@ impl Ctf<'_> {
         let stream = match self.streams.entry(cpu) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                let mut file = File::create(self.directory.join(format!("channel0_{cpu}")))?;
-                file.seek(SeekFrom::Start(0))?;
+                let file = File::create(self.directory.join(format!("{CHANNEL}{cpu}")))?;
                 let file = BufWriter::new(file);
                 entry.insert(Stream { file, cpu, packet: Vec::new(), first: 0, last: 0, sequence: 0, lost: 0 })
             }
@@ -186,7 +202,7 @@ impl Ctf<'_> {
     }
 
     fn metadata(&self, trace: &Trace) -> Result<String> {
-        let mut text = String::from("/* CTF 1.8 */\n\n");
+        let mut text = String::from(BEGIN);
         for bits in [8, 16, 32, 64] {
             writeln!(text, "typealias integer {{ size = {bits}; align = 8; signed = false; }} := uint{bits}_t;")?;
         }

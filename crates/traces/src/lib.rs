@@ -33,4 +33,4 @@ mod text;
 pub use event::{Event, Place};
 pub use filter::Filter;
 pub use names::{message_name, role_name, syscall_name, Names};
-pub use states::{Doing, States, Stretch, Thread};
+pub use states::{Doing, States, Stretch};

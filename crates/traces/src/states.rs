@@ -85,7 +85,7 @@ pub enum Stretch {
 
 /// What is known of a thread.
 #[derive(Clone, Debug, Default)]
-pub struct Thread {
+struct Thread {
     doing: Option<Doing>,
     since: u64,
     kernel: u16,
@@ -98,11 +98,6 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// What it does now; None: not known yet.
-    pub fn doing(&self) -> Option<Doing> {
-        self.doing
-    }
-
     fn on(&self, cpu: u16) -> Doing {
         match (self.fault, self.call) {
             (true, _) => Doing::InFault { cpu },
@@ -125,21 +120,12 @@ pub struct States {
     /// What threads are called.
     pub names: Names,
     threads: HashMap<u32, Thread>,
+    /// Kernel, whom the CPU has, and since when.
     cpus: BTreeMap<u16, (u16, u32, u64)>,
     now: u64,
 }
 
 impl States {
-    /// What is known of a thread.
-    pub fn thread(&self, tid: u32) -> Option<&Thread> {
-        self.threads.get(&tid)
-    }
-
-    /// Whom a CPU has.
-    pub fn on_cpu(&self, cpu: u16) -> Option<u32> {
-        self.cpus.get(&cpu).map(|(_, tid, _)| *tid)
-    }
-
     fn set(&mut self, tid: u32, kernel: u16, doing: Option<Doing>, give: &mut dyn FnMut(Stretch)) {
         let thread = self.threads.entry(tid).or_default();
         if thread.doing == doing && thread.kernel == kernel {

@@ -377,6 +377,12 @@ fn babeltrace_reads_our_ctf() {
     assert!(errors.contains("discarded 12 events"), "{errors}");
     std::fs::write(directory.join("mine"), "").unwrap();
     assert!(ctf::write(&trace, Filter::default(), &directory).is_err(), "a directory with other files is left alone");
+    assert!(directory.join("channel0_0").exists(), "all of it");
+    let other = recording.directory.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("metadata"), "somebody else's").unwrap();
+    assert!(ctf::write(&trace, Filter::default(), &other).is_err());
+    assert_eq!(std::fs::read(other.join("metadata")).unwrap(), b"somebody else's");
 }
 
 #[test]

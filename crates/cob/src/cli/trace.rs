@@ -16,8 +16,8 @@ pub struct TraceOptions {
     #[arg(long, value_name = "LIST", default_value = "all", allow_hyphen_values = true, value_parser = events)]
     pub events: String,
     /// Record on these kernels only, such as 0,2-3.
-    #[arg(long, value_name = "LIST")]
-    pub on: Option<String>,
+    #[arg(long, value_name = "LIST", value_parser = kernels)]
+    pub on: Option<Kernels>,
     /// Where the trace goes.
     #[arg(long, short, value_name = "FILE", default_value = "cob.trace")]
     pub output: PathBuf,
@@ -74,6 +74,24 @@ pub struct TraceOutputs {
     /// Draw threads and CPUs over time.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+}
+
+/// Kernels, and the list as it was written.
+#[derive(Debug, Clone)]
+pub struct Kernels {
+    pub list: String,
+    pub largest: u16,
+}
+
+fn kernels(list: &str) -> Result<Kernels, String> {
+    let range = |part: &str| -> Option<u16> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some(last)
+    };
+    let lasts: Option<Vec<u16>> = list.split(',').map(range).collect();
+    let largest = lasts.and_then(|lasts| lasts.into_iter().max()).ok_or("not a list of kernels, such as 0,2-3")?;
+    Ok(Kernels { list: list.to_string(), largest })
 }
 
 fn events(list: &str) -> Result<String, String> {

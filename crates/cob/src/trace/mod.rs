@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
 use traces::{check::Checker, ctf, file::Trace, file::Writer, perfetto, report::Report, svg, Filter, Names};
 
 use crate::cli::{TraceCommand, TraceOptions, TraceOutputs};
@@ -58,9 +58,15 @@ fn record(options: TraceOptions) -> Result<u8> {
     let words: Vec<_> = options.program.iter().map(|word| word.to_string_lossy()).collect();
     let about = words.join(" ");
     let mut append = format!("cob.trace={} cob.trace-ring={}", options.events, options.ring);
-    if let Some(kernels) = &options.on {
-        append += &format!(" cob.trace-kernels={kernels}");
+    if let Some(on) = &options.on {
+        let (kernels, _) = options.machine.shape().map_err(|complaint| anyhow!(complaint))?;
+        if on.largest >= kernels {
+            bail!("--on {}: there is no kernel {}, only {kernels} of them", on.list, on.largest);
+        }
+        append += &format!(" cob.trace-kernels={}", on.list);
     }
+    // What can't be written is told before the program has run.
+    prepare_outputs(&options.outputs)?;
     if options.overwrite {
         append += " cob.trace-full=overwrite";
     }
@@ -137,13 +143,23 @@ fn report(file: &Path, list: bool, check: bool, outputs: &TraceOutputs) -> Resul
     Ok(0)
 }
 
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    File::create(path).map(BufWriter::new).with_context(|| path.display().to_string())
+}
+
+fn prepare_outputs(outputs: &TraceOutputs) -> Result<()> {
+    if let Some(directory) = &outputs.ctf {
+        ctf::prepare(directory).with_context(|| directory.display().to_string())?;
+    }
+    [&outputs.perfetto, &outputs.svg].into_iter().flatten().try_for_each(|path| create(path).map(|_| ()))
+}
+
 fn write_outputs(file: &Path, outputs: &TraceOutputs) -> Result<()> {
     let filter = || Filter::new(outputs.process.clone());
     let open = || Trace::open(file);
     if let Some(directory) = &outputs.ctf {
         ctf::write(&open()?, filter(), directory).with_context(|| directory.display().to_string())?;
     }
-    let create = |path: &Path| File::create(path).map(BufWriter::new).with_context(|| path.display().to_string());
     if let Some(path) = &outputs.perfetto {
         let mut to = create(path)?;
         perfetto::write(&open()?, filter(), &mut to)

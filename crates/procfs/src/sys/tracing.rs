@@ -13,6 +13,9 @@ pub(super) fn marker(system: &Arc<System>) -> Node {
     Node::file(hash_ino(b"/sys/kernel/tracing/trace_marker"), Marker(system.clone())).mode(0o222)
 }
 
+/// Bytes that one write takes, as on Linux (TRACE_MARKER_MAX); the writer goes on with what is left.
+const MOST_BYTES: usize = 4096;
+
 struct Marker(Arc<System>);
 
 impl Content for Marker {
@@ -24,8 +27,9 @@ impl Content for Marker {
         true
     }
 
-    /// Text behind the first line end, or behind what an event has room for, is in events that follow.
+    /// An event for each line; what is longer than an event has room for is in several.
     fn write<'a>(&'a self, _caller: &'a Caller, data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        let data = &data[..data.len().min(MOST_BYTES)];
         if trace::is_on(trace::Point::Marker) {
             let thread = self.0.scheduler.actor().thread().0;
             for line in data.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
