@@ -2,6 +2,7 @@
 
 mod bench;
 mod fuzz;
+mod profile;
 mod trace;
 
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use bench::{Bench, BenchOptions, Class, Link, Rival};
 pub use fuzz::FuzzOptions;
+pub use profile::{ProfileCommand, ProfileOptions, ProfileOutputs};
 pub use trace::{TraceCommand, TraceOptions, TraceOutputs};
 
 /// Boots a machine of many kernels and runs Linux programs across them.
@@ -30,6 +32,8 @@ pub enum Command {
     Shell(MachineOptions),
     /// Run a program inside and record what the kernels do.
     Trace(Box<TraceOptions>),
+    /// Run a program inside and say where it and the kernels spend their time.
+    Profile(Box<ProfileOptions>),
     /// All tests, or some: check, unit, sim, guest.
     Test(TestOptions),
     /// Random programs on simulated kernels, on this machine: see `cob sim --help`.
@@ -195,7 +199,8 @@ impl Stop {
         let line = paragraph.join(" ");
         match line.strip_prefix("error: ") {
             Some(message) => message.to_string(),
-            None => "a command is missing: run, shell, trace, test, sim, fuzz or bench (--help explains)".to_string(),
+            None => "a command is missing: run, shell, trace, profile, test, sim, fuzz or bench (--help explains)"
+                .to_string(),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!   guest. `run`: one run from start to end; `supervise` follows it.
 //! - `vm`, `qmp`: QEMU. `watch`: whether the machine makes progress. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
 //! - `cpio`: writes an initramfs. `symbols`: names for the addresses in a panic.
-//! - `trace`: `cob trace`.
+//! - `trace`: `cob trace`. `profile`: `cob profile`.
 //! - `test`: `cob test` and `cob sim`. `fuzz`: `cob fuzz`. `bench`: `cob bench`.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod cli;
 mod cpio;
 mod fuzz;
 mod prepare;
+mod profile;
 mod program;
 mod qmp;
 mod run;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::program(options),
         Command::Shell(options) => run::shell(options),
         Command::Trace(options) => trace::main(options),
+        Command::Profile(options) => profile::main(options),
         Command::Test(options) => test::main(options),
         Command::Sim(options) => test::simulate(options),
         Command::Fuzz(options) => fuzz::main(options),

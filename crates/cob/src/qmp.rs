@@ -3,7 +3,9 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
+use std::sync::Arc;
 use std::thread;
 
 use serde::Deserialize;
@@ -16,6 +18,8 @@ const WELL: [&str; 5] = ["running", "paused", "debug", "suspended", "shutdown"];
 /// The sending side.
 pub struct Qmp {
     stream: UnixStream,
+    /// Commands that were sent, less those that QEMU has answered, by whichever sender.
+    unanswered: Arc<AtomicI64>,
 }
 
 /// What is of interest in what QEMU says: an event, or the answer to `query-status`.
@@ -24,6 +28,13 @@ struct Said {
     event: Option<String>,
     #[serde(rename = "return")]
     answer: Option<Answer>,
+    error: Option<serde::de::IgnoredAny>,
+}
+
+impl Said {
+    fn is_answer(&self) -> bool {
+        self.answer.is_some() || self.error.is_some()
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -36,13 +47,17 @@ enum Answer {
 impl Qmp {
     /// Begins to listen: [`Event::Stopped`] comes when QEMU itself stops the machine.
     pub fn start(stream: UnixStream, events: Sender<Event>) -> io::Result<Qmp> {
-        let mut qmp = Qmp { stream: stream.try_clone()? };
-        let mut asker = Qmp { stream: stream.try_clone()? };
+        let mut qmp = Qmp { stream: stream.try_clone()?, unanswered: Arc::default() };
+        let mut asker = qmp.another()?;
         qmp.command("qmp_capabilities");
         thread::spawn(move || {
             for line in BufReader::new(stream).lines() {
                 let Ok(line) = line else { return };
-                match said(&line) {
+                let said = said(&line);
+                if said.as_ref().is_some_and(Said::is_answer) {
+                    asker.unanswered.fetch_sub(1, Relaxed);
+                }
+                match said {
                     Some(Said { event: Some(event), .. }) if event == "STOP" => asker.command("query-status"),
                     Some(Said { answer: Some(Answer::Status { status }), .. }) if !WELL.contains(&status.as_str()) => {
                         if events.send(Event::Stopped(status)).is_err() {
@@ -56,6 +71,16 @@ impl Qmp {
         Ok(qmp)
     }
 
+    /// Another sender to the same QEMU.
+    pub fn another(&self) -> io::Result<Qmp> {
+        Ok(Qmp { stream: self.stream.try_clone()?, unanswered: self.unanswered.clone() })
+    }
+
+    /// Commands that QEMU has not answered yet.
+    pub fn unanswered(&self) -> i64 {
+        self.unanswered.load(Relaxed)
+    }
+
     /// Interrupts all CPUs of the machine, also where they take no interrupts.
     pub fn inject_nmi(&mut self) {
         self.command("inject-nmi");
@@ -63,6 +88,7 @@ impl Qmp {
 
     /// An error means that QEMU is gone; the link tells that.
     fn command(&mut self, name: &str) {
+        self.unanswered.fetch_add(1, Relaxed);
         let _ = self.stream.write_all(format!("{{\"execute\": \"{name}\"}}\n").as_bytes());
     }
 }

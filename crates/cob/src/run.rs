@@ -15,7 +15,7 @@ use crate::qmp::Qmp;
 use crate::session::{self, Ending, Streams};
 use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
-use crate::trace::{Collected, Collecting, Recorder};
+use crate::trace::{Collected, Recorder};
 use crate::vm::{self, Vm};
 use crate::{signals, status, symbols};
 
@@ -65,8 +65,8 @@ pub fn execute(
     let (sender, events) = channel();
     signals::take(sender.clone());
     let (mut vm, stream, monitor) = Vm::start(&machine, files)?;
-    let collecting = recorder.map(|recorder| recorder.start(&machine)).transpose()?;
     let qmp = Qmp::start(monitor, sender.clone())?;
+    let collecting = recorder.map(|recorder| recorder.start(&machine, &qmp)).transpose()?;
     let link = session::start(stream, Streams::of_caller(terminal.output())?, &sender)?;
     config.iter().for_each(|part| link.send(part));
 
@@ -80,7 +80,10 @@ pub fn execute(
     vm.end();
     drop(raw);
     eprint!("{stats}");
-    let collected = collecting.map(Collecting::end);
+    let collected = collecting.map(|(collecting, sampler)| {
+        drop(sampler);
+        collecting.end()
+    });
     Ok((report(outcome, options, &machine.log, &vm, ended), collected))
 }
 

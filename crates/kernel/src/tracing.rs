@@ -4,6 +4,7 @@
 //! - `cob.trace-ring=KIB`: size of a CPU's ring. Default: 1024.
 //! - `cob.trace-full=overwrite`: a full ring loses the oldest events, not the newest.
 //! - `cob.trace-kernels=0,2-3`: only these kernels record.
+//! - `cob.sample-stack=BYTES`: how much of a program's stack a sample of `cob profile` has (the group `profile` of events). Default: 16384, at most 32768.
 
 use crate::services::Kernel;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,6 +14,7 @@ use platform::plan::{numbers, option};
 
 const RING_KIB: u64 = 1024;
 const MOST_RING_KIB: u64 = 1 << 20;
+const SAMPLE_STACK: u64 = 16384;
 
 /// What was recorded last, other than nothing.
 static CHOSEN: AtomicU64 = AtomicU64::new(0);
@@ -34,7 +36,9 @@ pub fn start(command_line: &str, kernel: KernelId) {
     let size = option(command_line, "cob.trace-ring").and_then(|size| size.parse().ok());
     let bytes = size.unwrap_or(RING_KIB).min(MOST_RING_KIB) * 1024;
     let overwrite = option(command_line, "cob.trace-full") == Some("overwrite");
-    if platform::tracing::create_rings(bytes, overwrite).is_err() {
+    let stack = option(command_line, "cob.sample-stack").and_then(|bytes| bytes.parse().ok());
+    let samples = (points & trace::Point::Sample.bit() != 0).then(|| stack.unwrap_or(SAMPLE_STACK));
+    if platform::tracing::create_rings(bytes, overwrite, samples).is_err() {
         return log::error!("no memory for trace rings of {bytes} bytes: this kernel records nothing");
     }
     let all = trace::select("all").unwrap_or(0);

@@ -159,6 +159,13 @@ pub fn traces(kernel: KernelId) -> &'static AtomicU64 {
     unsafe { &*((BOARD_VIRT + TRACES_AT) as *const AtomicU64).add(kernel.index()) }
 }
 
+/// How often the host has asked for samples of all CPUs.
+pub fn asked() -> &'static AtomicU64 {
+    let at = trace::ASKED_PHYS - trace::DIRECTORIES_PHYS;
+    // SAFETY: as above; the word lies in the same page as those of the kernels, and behind them.
+    unsafe { &*((BOARD_VIRT + TRACES_AT + at) as *const AtomicU64) }
+}
+
 fn lanes(receiver: KernelId, sender: KernelId) -> &'static AtomicU64 {
     assert!(receiver.index() < MOST_KERNELS && sender.index() < MOST_KERNELS);
     // SAFETY: as above; both indices were checked.

@@ -45,8 +45,8 @@ pub(crate) enum Found {
 }
 
 /// A non-maskable interrupt has come: from a sibling that wants this CPU to stop, from a kernel that asks whether this one still executes, or
-/// from the host, which interrupts all CPUs to hear where they are.
-pub(crate) fn on_probe(found: Found) {
+/// from the host, which interrupts all CPUs to hear where they are, if it was not to take a sample (`sampled`).
+pub(crate) fn on_probe(found: Found, sampled: bool) {
     panic::stop_if_asked();
     let entry = board::entry(crate::kernel());
     let watch = &entry.watch.0;
@@ -58,7 +58,7 @@ pub(crate) fn on_probe(found: Found) {
     let probed = watch.probed.load(Acquire);
     let is_probe = percpu::current().hardware_id == entry.lifecycle().doorbell.load(Relaxed)
         && watch.answered.swap(probed, AcqRel) != probed;
-    if !is_probe {
+    if !is_probe && !sampled {
         panic::say_where(found);
     }
 }

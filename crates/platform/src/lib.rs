@@ -54,6 +54,8 @@ mod percpu;
 #[cfg(target_os = "none")]
 pub mod random;
 #[cfg(target_os = "none")]
+mod sampling;
+#[cfg(target_os = "none")]
 pub mod selftest;
 #[cfg(target_os = "none")]
 mod serial;

@@ -184,6 +184,9 @@ impl Thread {
         }
         let space = self.process.known_space(space);
         self.account.enters_user(cpu.now());
+        if trace::is_on(trace::Point::Sample) {
+            crate::tracing::sample_space(space.id());
+        }
         let trap = cpu.run_user(&mut context.registers, &**space.table(), &self.descheduled);
         self.account.leaves_user(cpu.now());
         trap

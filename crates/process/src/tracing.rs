@@ -1,7 +1,15 @@
 //! What a trace knows of threads: for whom a CPU works, and what threads are called.
 
 use crate::{System, Thread};
-use machine::Actor;
+use machine::{Actor, SpaceId};
+
+/// Samples of this CPU are of a thread in this space from now on.
+#[cold]
+pub(crate) fn sample_space(space: SpaceId) {
+    if let Some(here) = trace::position() {
+        here.set_space(space.serial, space.home.0);
+    }
+}
 
 impl Thread {
     /// Whom a CPU works for that runs it.

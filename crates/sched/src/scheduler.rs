@@ -267,8 +267,15 @@ impl Scheduler {
         if traced {
             self.trace_enter(&entity);
         }
+        let sampled = trace::is_on(trace::Point::Sample);
+        if sampled {
+            self.sample_enter(&entity);
+        }
         self.set_actor(entity.actor());
         let waits_again = runnable.run();
+        if sampled {
+            self.sample_left(&entity);
+        }
         if traced {
             self.trace_left(&entity, waits_again);
         }

@@ -45,6 +45,8 @@ pub(crate) struct Entity {
     pub traced_here: AtomicBool,
     /// It is over ([`TaskRef::ends`]).
     pub has_ended: AtomicBool,
+    /// Where in its program it was when it last lost its CPU, for samples.
+    pub position: trace::UserPosition,
 }
 
 impl Entity {
@@ -64,6 +66,7 @@ impl Entity {
             preemptions: AtomicU64::new(0),
             traced_here: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            position: trace::UserPosition::default(),
         }
     }
 

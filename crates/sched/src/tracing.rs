@@ -24,6 +24,24 @@ const WAITS: u8 = 1;
 const ENDED: u8 = 16;
 
 impl Scheduler {
+    /// Samples of this CPU are of the task from now on.
+    #[cold]
+    pub(crate) fn sample_enter(&self, entity: &Entity) {
+        if let Some(here) = trace::position() {
+            here.copy(&entity.position);
+            here.set_thread(entity.traced());
+        }
+    }
+
+    /// Samples of this CPU are no longer of the task. Before anybody else can run it.
+    #[cold]
+    pub(crate) fn sample_left(&self, entity: &Entity) {
+        if let Some(here) = trace::position() {
+            entity.position.copy(here);
+            here.clear();
+        }
+    }
+
     /// This CPU goes on with `next`, if it is at something else, which is left in this state.
     #[cold]
     pub(crate) fn trace_switch(&self, next: u32, priority: u8, state: u8) {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | points.rs | the table of points |
 //! | pack.rs | fields in words of 64 bits, and back |
+//! | position.rs | where in its program the thread of a CPU is, for samples |
 //! | ring.rs | the ring of one CPU, for its one writer and its one reader |
 //! | select.rs | which points a list of names means |
 #![cfg_attr(not(test), no_std)]
@@ -19,6 +20,7 @@ extern crate alloc;
 
 mod pack;
 mod points;
+mod position;
 mod ring;
 mod select;
 #[cfg(test)]
@@ -26,7 +28,10 @@ mod tests;
 
 pub use pack::{unpack, Packer, Value, MOST_TEXT};
 pub use points::*;
-pub use ring::{Directory, Header, Layout, Reader, Ring, RingMemory, DIRECTORIES_PHYS, RING_HEADER_WORDS};
+pub use position::UserPosition;
+pub use ring::{
+    Directory, Header, Layout, Reader, Ring, RingMemory, ASKED_PHYS, DIRECTORIES_PHYS, RING_HEADER_WORDS, SAMPLES,
+};
 pub use select::{select, UnknownEvent};
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -96,6 +101,10 @@ pub const KERNEL_WORK: u32 = u32::MAX;
 pub trait Sink: Send + Sync {
     /// The present CPU records `point`, with these fields, packed.
     fn record(&self, point: Point, words: &[u64]);
+    /// Where samples of the present CPU find the thread that it works for; None: it takes none.
+    fn position(&self) -> Option<&UserPosition> {
+        None
+    }
 }
 
 /// Bit N % 32 of word N / 32: point N is on. A kernel has its own copy of its image, and so of these.
@@ -137,6 +146,12 @@ pub fn change(points: u64) -> bool {
 /// Events go to `sink`. Once for each kernel; later calls change nothing.
 pub fn set_sink(sink: &'static dyn Sink) {
     SINK.call_once(|| sink);
+}
+
+/// Where samples of the present CPU find the thread that it works for. Whoever changes what that is says it there, while [`Point::Sample`] is on.
+#[cold]
+pub fn position() -> Option<&'static UserPosition> {
+    SINK.get().and_then(|sink| sink.position())
 }
 
 #[cold]

@@ -182,6 +182,21 @@ points! {
         /// A CPU wakes those whose time has come.
         TimerExpire timer_expire(due: u64 Number);
     }
+    Profile "profile" "What `cob profile` asks for. Not in `all`." {
+        /// Where this CPU was when the host asked, and what it is of: `ticks` samples, for so often has the host asked since the last one. `pc`, `sp` and `fp` (program counter, stack and frame pointer) are those of the kernel, or 0: the CPU was in user mode; `user_pc`, `user_sp` and `user_fp` those with which the thread last left user mode, or 0: there is no thread, or it has not been in user mode on this kernel. `words` and `user_words` of both stacks follow.
+        Sample sample(
+            space: u64 Number, pc: u64 Hex, sp: u64 Hex, fp: u64 Hex, user_pc: u64 Hex, user_sp: u64 Hex, user_fp: u64 Hex,
+            tid: u32 Tid, ticks: u32 Number, words: u16 Number, user_words: u16 Number, home: u16 Kernel,
+        );
+        /// A piece of the stack of the sample before, from `address` on: the words behind this field.
+        StackPiece stack_piece(address: u64 Hex);
+        /// The address space `space` of kernel `home` has a file's pages at `start`, to be executed, from byte `offset` of the file on. A long path comes in parts, counted from 0.
+        MapFile map_file(
+            space: u64 Number, start: u64 Hex, length: u64 Hex, offset: u64 Hex, home: u16 Kernel, part: u8 Number, path: bytes Text,
+        );
+        /// The space `child` begins as a copy of `parent`.
+        ForkSpace fork_space(parent: u64 Number, child: u64 Number, parent_home: u16 Kernel, child_home: u16 Kernel);
+    }
 }
 
 const _: () = assert!(POINTS.len() <= 64);

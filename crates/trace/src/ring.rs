@@ -268,8 +268,14 @@ impl<M: RingMemory> Reader<M> {
     }
 }
 
+/// Set in the CPU's number of a [`Layout`]: the ring has the CPU's samples (`cob profile`), which are taken while it may be in the middle of writing to its other ring.
+pub const SAMPLES: u16 = 1 << 15;
+
 /// Physical address of the page on the board where the host finds each kernel's directory (x86-64): word K is [`Directory::word`] of kernel K; 0: it has none.
 pub const DIRECTORIES_PHYS: u64 = 0x14_f000;
+
+/// Physical address of the word in the same page that counts how often the host has asked for a sample of every CPU. The host adds one before each of its interrupts.
+pub const ASKED_PHYS: u64 = DIRECTORIES_PHYS + 511 * 8;
 
 /// Where the rings of one kernel lie: a page of its memory. A magic word, a count, and for each ring the physical addresses of header and records.
 pub struct Directory;

@@ -11,7 +11,7 @@ fn points_of(name: &str) -> Option<u64> {
         POINTS.iter().filter(|info| wanted(info)).map(|info| info.point.bit()).sum::<u64>()
     };
     match name {
-        "all" => Some(of(&|_| true)),
+        "all" => Some(of(&|info| info.group != Group::Profile)),
         "none" => Some(0),
         _ => match Group::ALL.iter().find(|group| group.name() == name) {
             Some(&group) => Some(of(&|info| info.group == group)),

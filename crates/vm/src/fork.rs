@@ -74,6 +74,7 @@ impl Space {
                 return Err(error);
             }
         }
+        trace::fork_space(self.id.serial, id.serial, self.id.home.0, id.home.0);
         Ok(child)
     }
 

@@ -12,7 +12,8 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::future::Future;
 use fs::Object;
 use machine::{
-    errno::Result, pause, Access, Errno, Mapping, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END,
+    errno::Result, pause, Access, Errno, Mapping, Page, PageRange, Soft, SpaceId, Step, UserAddr, PAGE_BITS, PAGE_SIZE,
+    USER_END,
 };
 use messages::vm::{Operation, RegionKind, RemoteBacking};
 
@@ -59,7 +60,20 @@ impl Space {
                 None => self.map_anywhere(pages, kind, backing).await?,
             },
         };
+        if trace::is_on(trace::Point::MapFile) && request.prot.contains(Access::EXEC) {
+            self.trace_file(start.address(), &request);
+        }
         Ok(start.address())
+    }
+
+    /// Has a profile know which file's code is where.
+    #[cold]
+    fn trace_file(&self, start: UserAddr, request: &MapRequest) {
+        let Source::Object { offset, label, .. } = &request.source else { return };
+        let SpaceId { home, serial } = self.id;
+        for (part, path) in (0..=u8::MAX).zip(label.chunks(trace::MOST_TEXT)) {
+            trace::map_file(serial, start.0, request.length, *offset, home.0, part, path);
+        }
     }
 
     async fn map_at_object(self: &Arc<Self>, pages: u64, kind: RegionKind, backing: Option<&Backing>) -> Result<Page> {

@@ -10,7 +10,7 @@ use super::check::entries;
 const NOT_NEUTRAL: [&str; 3] = ["kernel", "linux", "platform"];
 
 /// Programs of this machine, and what they know of programs inside: Cob's own architecture is not in them.
-const HOSTED: [&str; 4] = ["cob", "fuzz", "sim", "traces"];
+const HOSTED: [&str; 5] = ["cob", "fuzz", "profile", "sim", "traces"];
 
 /// What names an architecture.
 const WORDS: [&str; 26] = [

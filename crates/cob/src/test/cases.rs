@@ -43,8 +43,18 @@ pub struct Case {
     pub shaken: Option<Vec<String>>,
     /// What the host says is asked for in a network namespace with `lo` alone, which is the network of Cob.
     pub loopback: bool,
-    /// It runs under `cob trace`, and its trace is looked at (traced.rs).
-    pub traced: bool,
+    pub recorded: Recorded,
+}
+
+/// What is recorded of a test, and looked at afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recorded {
+    #[default]
+    Nothing,
+    /// It runs under `cob trace` (traced.rs).
+    Trace,
+    /// It runs under `cob profile` (profiled.rs).
+    Profile,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +90,7 @@ struct Entry {
     timeout: Option<u64>,
     interrupt: Option<String>,
     shakes: Option<bool>,
-    /// See [`Case::traced`].
+    /// [`Recorded::Trace`].
     #[serde(default)]
     traced: bool,
     /// `lo`: see [`Case::loopback`].
@@ -143,7 +153,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         qemu: entry.qemu,
         shaken,
         loopback: entry.net.as_deref().map_or(Ok(false), only_loopback)?,
-        traced: entry.traced,
+        recorded: if entry.traced { Recorded::Trace } else { Recorded::Nothing },
     })
 }
 
@@ -163,7 +173,7 @@ struct Recipe {
     /// The arguments for a run with fault injection, if there is one.
     shaken: Option<Vec<String>>,
     loopback: bool,
-    traced: bool,
+    recorded: Recorded,
 }
 
 fn recipe(source: &str) -> Result<Recipe> {
@@ -178,7 +188,7 @@ fn recipe(source: &str) -> Result<Recipe> {
         timeout: TIMEOUT,
         shaken: None,
         loopback: false,
-        traced: false,
+        recorded: Recorded::Nothing,
     };
     let mut shakes = true;
     let line = source.lines().find_map(|line| line.strip_prefix("// cob:")).context("no line `// cob: ...`")?;
@@ -192,7 +202,8 @@ fn recipe(source: &str) -> Result<Recipe> {
             "compare" => recipe.itself = value == "self",
             "root" if value == "initramfs" => recipe.initramfs = true,
             "net" => recipe.loopback = only_loopback(value)?,
-            "traced" if value == "yes" => recipe.traced = true,
+            "traced" if value == "yes" => recipe.recorded = Recorded::Trace,
+            "profiled" if value == "yes" => recipe.recorded = Recorded::Profile,
             "options" => recipe.options = list(),
             "args" => recipe.args = list(),
             "shake" if value == "no" => shakes = false,
@@ -236,7 +247,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             qemu: 0,
             shaken,
             loopback: recipe.loopback,
-            traced: recipe.traced,
+            recorded: recipe.recorded,
         });
     }
     Ok(cases)

@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 
-use super::cases::{self, Case, Judge, Stdin};
-use super::{loopback, stacks::Deepest, tail, traced, Tally};
+use super::cases::{self, Case, Judge, Recorded, Stdin};
+use super::{loopback, profiled, stacks::Deepest, tail, traced, Tally};
 use crate::cli::TestOptions;
 use crate::vm::{self, with_parent_death_signal};
 
@@ -62,7 +62,7 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
     fs::create_dir_all(&out)?;
     let mut jobs = select(all_cases(&source, &out, tally)?, options);
     leave_out_newer(&mut jobs, vm::qemu_version().unwrap_or(0), tally);
-    if jobs.iter().any(|job| job.case.traced) && !traced::has_schema() {
+    if jobs.iter().any(|job| job.case.recorded == Recorded::Trace) && !traced::has_schema() {
         tally.skip("traces in Perfetto's schema", "PyPI's package perfetto could not be had (.cob/install.log)");
     }
     let gaps = gaps(&fs::read_to_string(source.join("gaps"))?);
@@ -262,9 +262,10 @@ fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> (R
     let log = work.join(format!("{}.log", job.file()));
     let observed = in_guest(job, &log, work).map_err(|error| format!("{error:#}"));
     let kernels = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
-    let looked = || match job.case.traced {
-        true => traced::verdict(&traces_of(job, work)),
-        false => Ok(()),
+    let looked = || match job.case.recorded {
+        Recorded::Trace => traced::verdict(&recording_of(job, work)),
+        Recorded::Profile => profiled::verdict(&recording_of(job, work)),
+        Recorded::Nothing => Ok(()),
     };
     let verdict = observed.and_then(|observed| {
         compare(&job.case, expected, &observed, &kernels).and_then(|()| looked()).map_err(|why| {
@@ -289,9 +290,9 @@ fn compare(case: &Case, expected: Option<&Observed>, observed: &Observed, log: &
     verdict.and_then(|()| says("the log", log, &case.log))
 }
 
-/// The directory of its trace and what is made of it: another one for each number of kernels.
-fn traces_of(job: &Job, work: &Path) -> PathBuf {
-    work.join(format!("traces-{}", job.file()))
+/// The directory of what is recorded of it and what is made of that: another one for each number of kernels.
+fn recording_of(job: &Job, work: &Path) -> PathBuf {
+    work.join(format!("recording-{}", job.file()))
 }
 
 fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
@@ -312,12 +313,14 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
     // Where it ran on the host: outputs name their directory. The guest does not change it.
     let directory = work.join(case.name.replace('/', "-"));
     fs::create_dir_all(&directory)?;
-    if case.traced {
-        fs::create_dir_all(traces_of(job, work))?;
+    let recording = recording_of(job, work);
+    if case.recorded != Recorded::Nothing {
+        fs::create_dir_all(&recording)?;
     }
-    match case.traced {
-        true => command.args(["trace", "--output"]).arg(traced::file(&traces_of(job, work))),
-        false => command.arg("run"),
+    match case.recorded {
+        Recorded::Trace => command.args(["trace", "--output"]).arg(traced::file(&recording)),
+        Recorded::Profile => command.args(["profile", "--output"]).arg(profiled::file(&recording)),
+        Recorded::Nothing => command.arg("run"),
     };
     command.args(["--kernels", &job.kernels.to_string()]).arg("--log").arg(log);
     // Four CPUs also for fewer kernels, so that kernels of several CPUs are tested too.

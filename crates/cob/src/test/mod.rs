@@ -15,6 +15,7 @@ mod long;
 mod loopback;
 mod modules;
 mod pages;
+mod profiled;
 mod stacks;
 mod traced;
 

@@ -64,7 +64,8 @@ impl GuestMemory {
         Some(())
     }
 
-    fn write(&self, phys: u64, word: u64) -> Option<()> {
+    /// Writes a word.
+    pub fn write(&self, phys: u64, word: u64) -> Option<()> {
         let (file, offset) = self.place(phys)?;
         file.write_all_at(&word.to_le_bytes(), offset).ok()
     }

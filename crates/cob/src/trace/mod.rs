@@ -5,6 +5,7 @@
 
 mod collect;
 mod memory;
+mod sampler;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,12 +15,14 @@ use anyhow::{anyhow, bail, Context, Result};
 use traces::{check::Checker, ctf, file::Trace, file::Writer, perfetto, report::Report, svg, Filter, Names};
 
 use crate::cli::{TraceCommand, TraceOptions, TraceOutputs};
+use crate::qmp::Qmp;
 use crate::run;
 use crate::terminal::Terminal;
 use crate::vm::{self, Machine};
 
 pub use collect::{Collected, Collecting, Follow};
 pub use memory::GuestMemory;
+pub use sampler::Sampler;
 
 /// What a run is to record, and where to.
 pub struct Recorder {
@@ -28,9 +31,21 @@ pub struct Recorder {
     about: String,
     limit: u64,
     follow: Option<Follow>,
+    hertz: Option<u32>,
 }
 
 impl Recorder {
+    /// `words`: for the kernels' command line. `output`: the file, of at most `limit` MiB. `about`: for people, what is recorded.
+    pub fn new(words: String, output: &Path, about: String, limit: u64) -> Result<Recorder> {
+        let file = File::create(output).with_context(|| output.display().to_string())?;
+        Ok(Recorder { words, file, about, limit: limit << 20, follow: None, hertz: None })
+    }
+
+    /// Asks for samples of all CPUs, too, so many in a second.
+    pub fn with_samples(self, hertz: u32) -> Recorder {
+        Recorder { hertz: Some(hertz), ..self }
+    }
+
     /// Gives the machine memory that this program can read, and tells it what to record.
     pub fn prepare(&self, machine: &mut Machine) -> Result<()> {
         machine.append = format!("{} {}", machine.append, self.words);
@@ -38,12 +53,16 @@ impl Recorder {
         Ok(())
     }
 
-    /// Begins to read what it records.
-    pub fn start(self, machine: &Machine) -> Result<Collecting> {
+    /// Begins to read what it records, and to ask for samples.
+    pub fn start(self, machine: &Machine, qmp: &Qmp) -> Result<(Collecting, Option<Sampler>)> {
         let memory = machine.shared_memory.clone().context("the machine's memory is not shared")?;
+        let sampler = match self.hertz {
+            Some(hertz) => Some(Sampler::start(memory.clone(), machine.cpus, qmp.another()?, hertz)?),
+            None => None,
+        };
         let writer = Writer::new(self.file, &self.about)?;
         // Directories of kernels that there are not are zero.
-        Collecting::start(memory, machine.cpus, writer, self.limit, self.follow)
+        Ok((Collecting::start(memory, machine.cpus, writer, self.limit, self.follow)?, sampler))
     }
 }
 
@@ -71,8 +90,7 @@ fn record(options: TraceOptions) -> Result<u8> {
         append += " cob.trace-full=overwrite";
     }
     let follow = options.follow.then(|| Follow::new(Filter::new(options.outputs.process.clone())));
-    let file = File::create(&options.output).with_context(|| options.output.display().to_string())?;
-    let recorder = Recorder { words: append, file, about, limit: options.limit << 20, follow };
+    let recorder = Recorder { follow, ..Recorder::new(append, &options.output, about, options.limit)? };
     let (status, collected) = run::execute(&options.machine, options.program, Terminal::of_caller(), Some(recorder))?;
     if let Some(collected) = collected {
         tell(&collected, &options.output);

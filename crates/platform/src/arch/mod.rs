@@ -6,7 +6,7 @@
 //!
 //! | name | what it is |
 //! |---|---|
-//! | `entry` | what an entry of a page table says |
+//! | `entry`, `translate` | what an entry of a page table says; where a table leads |
 //! | `memory_map` | where fixed things lie in physical memory |
 //! | `Head`, `set_area`, `area`, `has_area` | what the architecture keeps in each CPU's area ([`crate::percpu`]), and the register that leads there |
 //! | `prepare_cpu`, `prepare_traps`, `prepare_timer`, `init_cpu`, `ThisCpu` | a CPU's set-up; user mode, as [`machine::Cpu`] |

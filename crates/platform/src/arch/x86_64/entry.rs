@@ -43,6 +43,10 @@ pub const WRITE: u64 = Bits::WRITE.bits();
 pub const ACCESSED: u64 = Bits::ACCESSED.bits();
 pub const DIRTY: u64 = Bits::DIRTY.bits();
 pub const LARGE: u64 = Bits::LARGE.bits();
+/// Levels of tables, and bits of an address that each looks at.
+const LEVELS: u32 = 4;
+const INDEX_BITS: u32 = 9;
+
 const USER: u64 = Bits::USER.bits();
 const NO_EXECUTE: u64 = Bits::NO_EXECUTE.bits();
 
@@ -85,6 +89,24 @@ pub fn encode(mapping: Mapping) -> u64 {
     entry
 }
 
+/// Physical address of what the table at `root` has at `address`, read entry by entry by its physical address with `read`. None: there is nothing, or `read` refuses an entry's.
+pub fn translate(root: u64, address: u64, read: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
+    let mut table = root;
+    for level in (0..LEVELS).rev() {
+        let bits = machine::PAGE_BITS + level * INDEX_BITS;
+        let entry = read((table & ADDRESS) + (address >> bits & ((1 << INDEX_BITS) - 1)) * 8)?;
+        if entry & PRESENT == 0 {
+            return None;
+        }
+        if level == 0 || entry & LARGE != 0 {
+            let inside = (1 << bits) - 1;
+            return Some(entry & ADDRESS & !inside | address & inside);
+        }
+        table = entry;
+    }
+    None
+}
+
 /// What `entry` says of a page, for the frame `number` frames further on.
 #[inline]
 pub fn nth(entry: u64, number: u64) -> u64 {
@@ -112,4 +134,34 @@ pub fn decode(entry: u64) -> Option<Mapping> {
     let group = |(there, here): (u32, u32), mask: u64| (entry >> there & mask) << here;
     let soft = Soft::from_bits_retain((group(SHARING, 0b111) | group(MARKS, 0b11) | group(KEEPING, 0b11)) as u16);
     Some(Mapping { frame: frame(entry), access, soft })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn a_table_is_followed_as_the_processor_does() {
+        // Tables at 1, 2, 3 and 4 pages; a small page at page 9, a large one at 4 MiB, and a table that is none of this kernel's.
+        let at = |table: u64, index: u64| table * 4096 + index * 8;
+        let memory = HashMap::from([
+            (at(1, 5), 2 << 12 | PRESENT),
+            (at(2, 6), 3 << 12 | PRESENT),
+            (at(3, 7), 4 << 12 | PRESENT | WRITE),
+            (at(4, 8), 9 << 12 | PRESENT | NO_EXECUTE),
+            (at(4, 9), 9 << 12 | KEPT),
+            (at(3, 8), 4 << 20 | PRESENT | LARGE),
+            (at(3, 9), 99 << 12 | PRESENT),
+        ]);
+        let read = |phys: u64| (phys < 10 << 12).then(|| memory.get(&phys).copied().unwrap_or(0));
+        let address = |indices: [u64; 4]| indices.iter().fold(0, |sum, index| sum << 9 | index) << 12;
+        // What stands in the lower bits of CR3 is no address.
+        let found = |at: u64| translate(1 << 12 | 0x18, at, &read);
+        assert_eq!(found(address([5, 6, 7, 8]) + 0x123), Some(9 << 12 | 0x123));
+        assert_eq!(found(address([5, 6, 8, 3]) + 0x123), Some((4 << 20) + (3 << 12) + 0x123));
+        assert_eq!(found(address([5, 6, 7, 9])), None);
+        assert_eq!(found(address([5, 6, 9, 0])), None);
+        assert_eq!(found(address([4, 0, 0, 0])), None);
+    }
 }

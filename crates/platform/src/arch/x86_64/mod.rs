@@ -1,6 +1,7 @@
 //! x86-64 (Intel SDM; AMD APM). What the names are for: [`crate::arch`].
 
 pub mod entry;
+pub use entry::translate;
 pub mod memory_map;
 
 #[cfg(any(test, target_os = "none"))]

@@ -5,6 +5,9 @@
 .text
 .code64
 
+// As in bytes.s.
+.cfi_startproc
+
 .macro user_access_begin
     cmp byte ptr [rip + SMAP_ON], 0
     je 900f
@@ -155,6 +158,7 @@ fxrstor_end:
 fpu_fault:
     mov eax, 1
     ret
+.cfi_endproc
 
 // iretq with a bad frame can't happen (cpu/user.rs checks), so it has no entry here.
 .section .rodata

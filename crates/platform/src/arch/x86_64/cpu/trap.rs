@@ -4,7 +4,7 @@
 
 use super::super::{interrupts, usercopy};
 use crate::panic::CpuPosition;
-use crate::{heartbeat, panic, stacks};
+use crate::{heartbeat, panic, sampling, stacks};
 use machine::USER_END;
 use x86_64::registers::control::Cr2;
 
@@ -50,7 +50,8 @@ extern "C" fn kernel_trap(frame: &mut Frame) {
         NMI => {
             // It may have come in the middle of a copy to or from user memory. Its return restores the flag.
             usercopy::forbid_user_access();
-            heartbeat::on_probe(heartbeat::Found::InKernel(CpuPosition::from(&*frame)));
+            let sampled = sampling::take(Some([frame.rip, frame.rsp, frame.rbp]));
+            heartbeat::on_probe(heartbeat::Found::InKernel(CpuPosition::from(&*frame)), sampled);
         }
         DOUBLE_FAULT if stacks::is_guard(Cr2::read_raw()) => panic::from_overflow(CpuPosition::from(&*frame)),
         PAGE_FAULT => {

@@ -3,13 +3,13 @@
 use super::super::apic::{self, Signal};
 use super::super::{interrupts, usercopy};
 use super::{features, trap, Fpu};
-use crate::{clock, heartbeat, paging, percpu, random};
+use crate::{clock, heartbeat, paging, percpu, random, sampling};
 use core::{
     arch::asm,
     sync::atomic::{AtomicBool, Ordering},
 };
 use machine::{Access, Counter, Cpu, CpuId, Exception, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
-use x86_64::registers::control::Cr2;
+use x86_64::registers::control::{Cr2, Cr3};
 use x86_64::registers::model_specific::Msr;
 
 #[repr(C)]
@@ -79,6 +79,9 @@ impl Cpu for ThisCpu {
         let left = unsafe { enter_user(registers, sysret.into()) };
         usercopy::forbid_user_access();
         read_bases(registers);
+        if trace::is_on(trace::Point::Sample) {
+            show_position(registers);
+        }
         paging::leave();
         trap_of(left)
     }
@@ -135,6 +138,15 @@ impl Cpu for ThisCpu {
     }
 }
 
+/// Samples find here where the thread has left user mode.
+#[cold]
+fn show_position(registers: &Registers) {
+    if let Some(here) = sampling::position() {
+        let root = Cr3::read_raw().0.start_address().as_u64();
+        here.set_place([root, registers.rip, registers.rsp, registers.rbp]);
+    }
+}
+
 /// Bits 63 to 47 are equal.
 fn is_canonical(address: u64) -> bool {
     address.wrapping_add(1 << 47) >> 48 == 0
@@ -157,9 +169,11 @@ fn trap_of(left: Left) -> Trap {
             Trap::Interrupt
         }
         trap::NMI => {
+            // Before the next one can come: there is one ring.
+            let sampled = sampling::take(None);
             // SAFETY: returns here, on this stack; the probe's own is left.
             unsafe { take_nmis_again() };
-            heartbeat::on_probe(heartbeat::Found::UserMode);
+            heartbeat::on_probe(heartbeat::Found::UserMode, sampled);
             Trap::Interrupt
         }
         vector @ (8 | 18) => panic!("vector {vector} (double fault or machine check) in user mode"),
