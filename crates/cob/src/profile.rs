@@ -35,7 +35,8 @@ fn record(options: ProfileOptions) -> Result<u8> {
         .into_iter()
         .flatten()
         .try_for_each(|path| create(path).map(|_| ()))?;
-    let append = format!("cob.trace=profile cob.trace-ring={} cob.sample-stack={}", options.ring, options.stack);
+    let more = options.trace.map(|list| format!(",{list}")).unwrap_or_default();
+    let append = format!("cob.trace=profile{more} cob.trace-ring={} cob.sample-stack={}", options.ring, options.stack);
     let recorder = Recorder::new(append, &options.output, about, options.limit)?.with_samples(options.frequency);
     let (status, collected) = run::execute(&options.machine, options.program, Terminal::of_caller(), Some(recorder))?;
     if let Some(collected) = collected {

@@ -72,7 +72,7 @@ pub(crate) fn take(kernel: Option<Place>) -> bool {
     let stack = kernel_stack(kernel[1]);
     let [root, user @ ..] = cpu.position.place();
     let pages = UserPages::find(root, user[1] & !7, most_words);
-    let mut packer = Packer::default();
+    let mut packer = <Packer>::default();
     let (space, home) = cpu.position.space();
     [space].into_iter().chain(kernel).chain(user).for_each(|word| packer.put(word, 64));
     packer.put(cpu.position.thread().into(), 32);

@@ -26,7 +26,7 @@ mod select;
 #[cfg(test)]
 mod tests;
 
-pub use pack::{unpack, Packer, Value, MOST_TEXT};
+pub use pack::{unpack, words_of, Packer, Value, MOST_TEXT, MOST_WORDS};
 pub use points::*;
 pub use position::UserPosition;
 pub use ring::{
@@ -137,7 +137,7 @@ pub fn change(points: u64) -> bool {
         return SINK.get().is_some();
     }
     let changed = enable(points);
-    let mut packer = Packer::default();
+    let mut packer = <Packer>::default();
     packer.put(enabled(), 64);
     record(Point::Recording, packer.words());
     changed

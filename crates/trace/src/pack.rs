@@ -4,18 +4,37 @@
 use crate::{Field, Kind};
 
 /// Words that the fields of a record have at most.
-const MOST_WORDS: usize = 16;
+pub const MOST_WORDS: usize = 16;
 /// Bytes of a text that are kept.
 pub const MOST_TEXT: usize = 87;
 
-/// Puts fields together.
-#[derive(Default)]
-pub struct Packer {
-    words: [u64; MOST_WORDS],
+/// Puts fields together, in `N` words at most: [`words_of`] says how many fields need.
+pub struct Packer<const N: usize = MOST_WORDS> {
+    words: [u64; N],
     bits: u32,
 }
 
-impl Packer {
+impl<const N: usize> Default for Packer<N> {
+    #[inline(always)]
+    fn default() -> Self {
+        Packer { words: [0; N], bits: 0 }
+    }
+}
+
+/// Words of a record with fields of so many bits each; 0: a text.
+pub const fn words_of(fields: &[u32]) -> usize {
+    let (mut bits, mut at) = (0u32, 0);
+    while at < fields.len() {
+        bits = match fields[at] {
+            0 => return MOST_WORDS,
+            field => bits.next_multiple_of(field) + field,
+        };
+        at += 1;
+    }
+    bits.div_ceil(64) as usize
+}
+
+impl<const N: usize> Packer<N> {
     /// Adds a field of so many bits.
     #[inline(always)]
     pub fn put(&mut self, value: u64, bits: u32) {

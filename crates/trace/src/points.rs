@@ -92,7 +92,7 @@ macro_rules! points {
                 #[allow(clippy::too_many_arguments, reason = "a row of the table has as many fields as it needs")]
                 fn on($($field: argument!($type)),*) {
                     #[allow(unused_mut, reason = "there are points without a field")]
-                    let mut packer = crate::Packer::default();
+                    let mut packer = crate::Packer::<{ crate::words_of(&[$(bits!($type)),*]) }>::default();
                     $(put!(packer, $type, $field);)*
                     crate::record(Point::$point, packer.words());
                 }

@@ -81,9 +81,10 @@ pub struct Layout {
 
 /// The writer's end.
 pub struct Ring {
-    header: &'static [AtomicU64],
+    header: &'static [AtomicU64; RING_HEADER_WORDS],
     records: &'static [AtomicU64],
     mask: u64,
+    /// Words of a block, a power of two.
     block: u64,
     overwrite: bool,
 }
@@ -92,7 +93,8 @@ impl Ring {
     /// A ring of `records`, which are a power of two of at least 2048, with a header of [`RING_HEADER_WORDS`]. Both are zero. None: they are not so many.
     pub fn new(header: &'static [AtomicU64], records: &'static [AtomicU64], layout: Layout) -> Option<Ring> {
         let capacity = layout.capacity;
-        if header.len() < RING_HEADER_WORDS || records.len() as u64 != capacity || !is_capacity(capacity) {
+        let header = header.first_chunk()?;
+        if records.len() as u64 != capacity || !is_capacity(capacity) {
             return None;
         }
         let owner = u64::from(layout.kernel) | u64::from(layout.cpu) << 16 | u64::from(layout.boot_generation) << 32;
@@ -103,12 +105,43 @@ impl Ring {
         Some(Ring { header, records, mask: capacity - 1, block: capacity / 8, overwrite: layout.overwrite })
     }
 
-    fn word(&self, number: u64) -> &AtomicU64 {
-        &self.records[(number & self.mask) as usize]
+    /// So many words from number `from` on, which lie in one block.
+    fn words(&self, from: u64, count: u64) -> &[AtomicU64] {
+        let from = (from & self.mask) as usize;
+        &self.records[from..from + count as usize]
     }
 
     /// Keeps a record, or counts it as lost. Only the CPU that the ring is of calls it, and nothing that could call it interrupts it.
+    #[inline]
     pub fn push(&self, point: Point, time: u64, fields: &[u64]) {
+        let head = self.header[AT_HEAD].load(Relaxed);
+        let needed = 1 + fields.len() as u64;
+        let fits = (head & (self.block - 1)) + needed <= self.block && self.has_room(head + needed);
+        if !fits || self.header[AT_LOST].load(Relaxed) & LOST_COUNT != 0 {
+            return self.push_otherwise(point, time, fields);
+        }
+        self.put(head, point, time, fields);
+        self.header[AT_HEAD].store(head + needed, Release);
+    }
+
+    /// Whether the reader has taken what the ring has no room for if it is written up to `end`.
+    fn has_room(&self, end: u64) -> bool {
+        self.overwrite || end - self.header[AT_TAIL].load(Acquire) <= self.mask + 1
+    }
+
+    /// A record at word `at`; it lies in one block.
+    #[inline(always)]
+    fn put(&self, at: u64, point: Point, time: u64, fields: &[u64]) {
+        if let [header, rest @ ..] = self.words(at, 1 + fields.len() as u64) {
+            header.store(Header::encode(point as u8, 1 + fields.len(), time), Relaxed);
+            rest.iter().zip(fields).for_each(|(word, field)| word.store(*field, Relaxed));
+        }
+    }
+
+    /// The same at the end of a block, in a full ring, or after events that were lost.
+    #[cold]
+    #[inline(never)]
+    fn push_otherwise(&self, point: Point, time: u64, fields: &[u64]) {
         let head = self.header[AT_HEAD].load(Relaxed);
         let lost = self.header[AT_LOST].load(Relaxed) & LOST_COUNT;
         let report = if lost > 0 { 2 } else { 0 };
@@ -116,7 +149,7 @@ impl Ring {
         let left = self.block - head % self.block;
         let filler = if needed > left { left } else { 0 };
         let end = head + filler + needed;
-        if !self.overwrite && end - self.header[AT_TAIL].load(Acquire) > self.mask + 1 {
+        if !self.has_room(end) {
             // The count is of those that no record tells of yet; above it is that of all.
             let lost = self.header[AT_LOST].load(Relaxed);
             return self.header[AT_LOST].store(lost + 1 + (1 << 32), Relaxed);
@@ -127,15 +160,13 @@ impl Ring {
             at += filler;
         }
         if report > 0 {
-            self.word(at).store(Header::encode(Point::LostEvents as u8, 2, time), Relaxed);
-            self.word(at + 1).store(lost, Relaxed);
+            let words = self.words(at, 2);
+            words[0].store(Header::encode(Point::LostEvents as u8, 2, time), Relaxed);
+            words[1].store(lost, Relaxed);
             self.header[AT_LOST].fetch_and(!LOST_COUNT, Relaxed);
             at += 2;
         }
-        self.word(at).store(Header::encode(point as u8, 1 + fields.len(), time), Relaxed);
-        for (number, field) in (at + 1..).zip(fields) {
-            self.word(number).store(*field, Relaxed);
-        }
+        self.put(at, point, time, fields);
         self.header[AT_HEAD].store(end, Release);
     }
 
@@ -144,7 +175,7 @@ impl Ring {
         let mut at = from;
         while at < from + words {
             let part = (from + words - at).min(0xff);
-            self.word(at).store(Header::encode(FILLER, part as usize, time), Relaxed);
+            self.words(at, 1)[0].store(Header::encode(FILLER, part as usize, time), Relaxed);
             at += part;
         }
     }

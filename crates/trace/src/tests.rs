@@ -50,7 +50,7 @@ fn records(words: &[u64]) -> Vec<(Point, u64, Vec<u64>)> {
 #[test]
 fn fields_come_out_as_they_went_in() {
     for info in POINTS {
-        let mut packer = Packer::default();
+        let mut packer = <Packer>::default();
         let mut put = Vec::new();
         for (number, field) in info.fields.iter().enumerate() {
             let value = 0xfedc_ba98_7654_3210u64.rotate_left(number as u32 * 8);
@@ -84,7 +84,7 @@ fn fields_come_out_as_they_went_in() {
 
 #[test]
 fn a_text_is_cut_where_the_record_ends() {
-    let mut packer = Packer::default();
+    let mut packer = <Packer>::default();
     packer.put(1, 32);
     packer.put_text(&[b'x'; 1000]);
     assert!(packer.words().len() <= 16);

@@ -58,7 +58,7 @@ impl Recording {
 
     /// One event. `fields` are numbers in the order of the table; a text follows.
     fn add(&mut self, cpu: u16, time: u64, point: Point, fields: &[u64], text: &str) {
-        let mut packer = Packer::default();
+        let mut packer = <Packer>::default();
         let mut numbers = fields.iter();
         for field in point.info().fields {
             match field.bits {

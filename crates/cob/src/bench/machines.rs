@@ -70,6 +70,12 @@ impl System {
         System { words: format!("{word} {}", self.words), ..self }
     }
 
+    /// The same, recording events: the newest stay, for nobody reads them.
+    pub fn traced(&self, list: &str) -> System {
+        let words = format!("{} cob.trace={list} cob.trace-full=overwrite", self.words);
+        System { name: format!("{}, traced", self.name), words, ..self.clone() }
+    }
+
     fn mitigated(self) -> System {
         System {
             name: format!("{}, mitigations", self.name),

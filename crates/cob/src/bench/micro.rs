@@ -29,6 +29,8 @@ pub struct Cell {
     pub messages: Sample,
     /// Instructions of the guest for one operation, in user and in kernel mode.
     pub instructions: Option<[f64; 2]>,
+    /// Events of the trace that it recorded for one operation.
+    pub events: f64,
     /// Of those in kernel mode, how many are in which function, the heaviest first; asked for, and of Cob.
     pub functions: Vec<(String, f64)>,
 }
@@ -39,6 +41,8 @@ pub struct Results {
     pub systems: Vec<String>,
     /// Where Linux is among them.
     pub linux: Option<usize>,
+    /// Which of them is another one that records events: the other one, and that.
+    pub traced: Vec<(usize, usize)>,
     /// Rows in the order of the program, a cell for each system.
     pub rows: Vec<(String, Vec<Cell>)>,
 }
@@ -46,7 +50,14 @@ pub struct Results {
 pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> {
     let (cpus, flags) = (options.one_cpus(), ["-std=gnu11", "-pthread"]);
     let setup = Setup::with_init(&sources(&project.join("tests/bench/micro"))?, &flags, cpus, options.accel)?;
-    let (systems, linux) = System::wanted(options, cpus, project)?;
+    let (mut systems, linux) = System::wanted(options, cpus, project)?;
+    let mut traced = Vec::new();
+    if let Some(list) = &options.traced {
+        for at in (0..systems.len()).filter(|at| !systems[*at].is_linux()).collect::<Vec<_>>() {
+            traced.push((at, systems.len()));
+            systems.push(systems[at].traced(list));
+        }
+    }
     let arguments: Vec<String> = options.only.iter().map(|part| part.replace(' ', "+")).collect();
     let arguments = arguments.join(" ");
     let progress = Progress::new();
@@ -79,7 +90,7 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> 
     drop(progress);
     let machine = format!("{machine}, {cpus} CPUs, -cpu {CPU}");
     let systems = systems.into_iter().map(|system| system.name).collect();
-    let results = Results { machine, rounds: options.runs, systems, linux, rows };
+    let results = Results { machine, rounds: options.runs, systems, linux, traced, rows };
     print!("{}", table::text(&results));
     options.write(&options.json, "micro", "json", &table::pretty(&table::json(&results)))?;
     options.write(&options.markdown, "micro", "md", &table::markdown(&results))?;
@@ -123,6 +134,9 @@ fn count(
             let sum = |mode: usize| counted.cpus.iter().map(|cpu| cpu.instructions[mode]).sum::<u64>() as f64;
             if let Some((_, cells)) = rows.iter_mut().find(|(known, _)| known == name) {
                 cells[at].instructions = Some([sum(USER) / operations, sum(KERNEL) / operations]);
+                if !system.is_linux() {
+                    cells[at].events = counting.events(&counted.codes)? as f64 / operations;
+                }
                 if options.profile && !system.is_linux() {
                     cells[at].functions = counting.functions(&counted.codes);
                     cells[at].functions.iter_mut().for_each(|(_, instructions)| *instructions /= operations);

@@ -127,6 +127,29 @@ fn instructions(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     Some((head, body))
 }
 
+/// What an event of the trace costs, where some were recorded.
+fn tracing(results: &Results) -> Option<Table> {
+    let mut head = vec!["operation".to_string()];
+    for (plain, _) in &results.traced {
+        head.extend([format!("{}: events", results.systems[*plain]), "instructions an event".to_string()]);
+    }
+    let sum = |cell: &Cell| cell.instructions.map_or(f64::NAN, |[user, kernel]| user + kernel);
+    let mut body = Vec::new();
+    for (name, cells) in &results.rows {
+        let mut line = vec![name.clone()];
+        for (plain, traced) in &results.traced {
+            let events = cells[*traced].events;
+            let cost = (sum(&cells[*traced]) - sum(&cells[*plain])) / events;
+            line.push(format!("{events:.1}"));
+            line.push(if cost.is_finite() { format!("{cost:.0}") } else { "-".to_string() });
+        }
+        body.push(line);
+    }
+    (!results.traced.is_empty()).then_some((head, body))
+}
+
+const TRACING: &str = "Events of the trace for one operation, and what one costs: the difference of the instructions above, by the events. What threads that      are recorded do otherwise (they meet at other places) is in it:";
+
 /// Functions shown of each row.
 const HEAVIEST: usize = 30;
 
@@ -163,6 +186,9 @@ pub fn text(results: &Results) -> String {
     if let Some((head, body)) = instructions(results) {
         text += &format!("\n{INSTRUCTIONS}\n{}", aligned(&head, &body));
     }
+    if let Some((head, body)) = tracing(results) {
+        text += &format!("\n{TRACING}\n{}", aligned(&head, &body));
+    }
     if let Some((head, body)) = functions(results) {
         text += &format!("\n{FUNCTIONS}\n{}", aligned(&head, &body));
     }
@@ -173,6 +199,9 @@ pub fn markdown(results: &Results) -> String {
     let mut text = caption(results) + "\n\n" + &piped(&head(results), &body(results));
     if let Some((head, body)) = instructions(results) {
         text += &format!("\n{INSTRUCTIONS}\n\n{}", piped(&head, &body));
+    }
+    if let Some((head, body)) = tracing(results) {
+        text += &format!("\n{TRACING}\n\n{}", piped(&head, &body));
     }
     if let Some((head, body)) = functions(results) {
         text += &format!("\n{FUNCTIONS}\n\n{}", piped(&head, &body));
@@ -271,6 +300,7 @@ mod tests {
             rounds: 1,
             systems: vec!["Cob, 2 kernels".to_string(), "Linux 6".to_string()],
             linux: Some(1),
+            traced: Vec::new(),
             rows: vec![
                 ("a".to_string(), vec![cell(100.0, Some(2.0)), cell(200.0, None)]),
                 ("b".to_string(), vec![cell(4000.0, Some(0.0)), cell(500.0, None)]),

@@ -58,6 +58,9 @@ pub struct BenchOptions {
     /// micro: shows for each row the functions of Cob's kernels in which most instructions are.
     #[arg(long)]
     pub profile: bool,
+    /// micro: Cob once more, recording these events (docs/trace.md), and what one costs.
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true, value_parser = super::trace::events)]
+    pub traced: Option<String>,
     /// micro, streams: only rows, npb: only workloads, scale: only loops whose name contains one of these.
     #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
     pub only: Vec<String>,

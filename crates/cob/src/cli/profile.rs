@@ -21,6 +21,9 @@ pub struct ProfileOptions {
     /// How much of a program's stack a sample has: the outermost calls of a deeper one are cut off.
     #[arg(long, value_name = "BYTES", default_value_t = 16384, value_parser = clap::value_parser!(u64).range(64..=32768))]
     pub stack: u64,
+    /// Record these events of a trace too, so that the profile shows what that costs (docs/trace.md); they are in the same file, for `cob trace report`.
+    #[arg(long, value_name = "LIST", value_parser = super::trace::events)]
+    pub trace: Option<String>,
     /// Memory for the samples of a CPU that the host has not read yet.
     #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     pub ring: u64,

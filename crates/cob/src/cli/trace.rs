@@ -94,7 +94,7 @@ fn kernels(list: &str) -> Result<Kernels, String> {
     Ok(Kernels { list: list.to_string(), largest })
 }
 
-fn events(list: &str) -> Result<String, String> {
+pub fn events(list: &str) -> Result<String, String> {
     match trace::select(list) {
         Ok(_) => Ok(list.to_string()),
         Err(trace::UnknownEvent(name)) => Err(format!("there is no event or group {name} (docs/trace.md lists them)")),

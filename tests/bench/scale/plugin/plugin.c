@@ -258,7 +258,8 @@ static void write_codes(void) {
             sorted[count++] = code;
     qsort(sorted, count, sizeof *sorted, by_weight);
     for (uint64_t at = 0; at < count && at < 3000; at++)
-        fprintf(out, "CODE %#" PRIx64 " %" PRIu64 "\n", sorted[at]->start, sorted[at]->executed * sorted[at]->instructions);
+        fprintf(out, "CODE %#" PRIx64 " %" PRIu64 " %" PRIu64 "\n", sorted[at]->start, sorted[at]->executed * sorted[at]->instructions,
+                sorted[at]->executed);
     free(sorted);
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::model::Counted;
+use super::model::{Code, Counted};
 use super::{names, plugin};
 use crate::bench::machines::{sources, Setup, System};
 use crate::cli::{Accel, BenchOptions, Rival};
@@ -17,6 +17,8 @@ use crate::vm;
 /// Cob's timer interrupt enters here: an entry for each vector (crates/platform/src/arch/x86_64, cpu/trap.s and apic.rs).
 const TRAP_VECTORS: &str = "trap_vectors";
 const TIMER_STUB: u64 = 0xf0 * 16;
+/// Every event of the trace goes through here (platform's tracing.rs).
+const RECORD: &str = "<platform::tracing::Rings as trace::Sink>::record";
 const LINUX_TIMER: &str = "asm_sysvec_apic_timer_interrupt";
 
 pub struct Counting {
@@ -83,14 +85,20 @@ impl Counting {
     }
 
     /// Sums by function of Cob's image, the heaviest first.
-    pub fn functions(&self, codes: &[(u64, u64)]) -> Vec<(String, f64)> {
+    pub fn functions(&self, codes: &[Code]) -> Vec<(String, f64)> {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        for (at, instructions) in codes {
-            *sums.entry(self.image.name(*at).unwrap_or("?")).or_default() += instructions;
+        for code in codes {
+            *sums.entry(self.image.name(code.at).unwrap_or("?")).or_default() += code.instructions;
         }
         let mut sums: Vec<_> = sums.into_iter().map(|(name, sum)| (name.to_string(), sum as f64)).collect();
         sums.sort_by(|a, b| b.1.total_cmp(&a.1));
         sums
+    }
+
+    /// Events of the trace that were recorded: so often was the function entered that each of them goes through.
+    pub fn events(&self, codes: &[Code]) -> Result<u64> {
+        let entry = self.image.address(RECORD).with_context(|| format!("no {RECORD} in the kernel"))?;
+        Ok(codes.iter().filter(|code| code.at == entry).map(|code| code.executed).sum())
     }
 
     /// What the plugin of the last machine counted.

@@ -198,7 +198,7 @@ impl Results {
         let mut names = BTreeMap::new();
         for kind in [Kind::Many, Kind::One] {
             let pairs = shown(kind).flat_map(|counted| counted.pairs.iter().flat_map(|pair| [pair.at, pair.writer]));
-            let codes = shown(kind).flat_map(|counted| counted.codes.iter().map(|(at, _)| *at));
+            let codes = shown(kind).flat_map(|counted| counted.codes.iter().map(|code| code.at));
             for at in pairs.chain(codes) {
                 names.extend(counting.image.name(at).map(|name| ((false, at), name.to_string())));
             }

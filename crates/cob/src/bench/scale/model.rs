@@ -58,8 +58,19 @@ pub struct Counted {
     /// Moves of the line that moved most.
     pub hottest: u64,
     pub pairs: Vec<Pair>,
-    /// Kernel instructions by the block they are in, the heaviest blocks.
-    pub codes: Vec<(u64, u64)>,
+    /// The heaviest blocks of the kernel.
+    pub codes: Vec<Code>,
+}
+
+/// A block of instructions that QEMU has translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Its first address.
+    pub at: u64,
+    /// Instructions that were executed in it.
+    pub instructions: u64,
+    /// How often it was.
+    pub executed: u64,
 }
 
 impl Counted {

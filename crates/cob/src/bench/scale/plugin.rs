@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
-use super::model::{Counted, Cpu, Pair, NODE};
+use super::model::{Code, Counted, Cpu, Pair, NODE};
 
 /// Compiles the plugin; it needs no header of QEMU.
 pub fn build(source: &Path, place: &Path) -> Result<PathBuf> {
@@ -46,7 +46,9 @@ pub fn read(text: &str) -> Result<Vec<Counted>> {
             ("PAIR", [at, writer, transfers, recalls, _]) => {
                 one.pairs.push(Pair { at: *at, writer: *writer, transfers: *transfers, recalls: *recalls });
             }
-            ("CODE", [at, instructions]) => one.codes.push((*at, *instructions)),
+            ("CODE", [at, instructions, executed]) => {
+                one.codes.push(Code { at: *at, instructions: *instructions, executed: *executed });
+            }
             ("END", []) => all.push(std::mem::take(&mut one)),
             _ => bail!("the plugin wrote {line:?}"),
         }
@@ -67,14 +69,14 @@ mod tests {
 
     #[test]
     fn what_the_plugin_writes_is_read() {
-        let text = "BEGIN\nCPU 0 10 1 2 3 4 20 5 6 7 8\nCPU 1 11 0 0 0 0 21 0 0 0 0\nLINES 1 2 9\nPAIR 0xff 0 4 5 1\nCODE 0x10 7\nEND\n\
+        let text = "BEGIN\nCPU 0 10 1 2 3 4 20 5 6 7 8\nCPU 1 11 0 0 0 0 21 0 0 0 0\nLINES 1 2 9\nPAIR 0xff 0 4 5 1\nCODE 0x10 8 2\nEND\n\
                     BEGIN\nLINES 0 0 0\nEND\nBEGIN\nCPU 0 1 1 1 1 1 1 1 1 1 1\n";
         let all = read(text).unwrap();
         assert_eq!(all.len(), 2);
         let cpu = Cpu { instructions: [10, 20], transfers: [[1, 2], [5, 6]], recalls: [[3, 4], [7, 8]] };
         assert_eq!((all[0].cpus.len(), &all[0].cpus[0], all[0].distinct, all[0].hottest), (2, &cpu, [1, 2], 9));
         assert_eq!(all[0].pairs, [Pair { at: 255, writer: 0, transfers: 4, recalls: 5 }]);
-        assert_eq!(all[0].codes, [(16, 7)]);
+        assert_eq!(all[0].codes, [Code { at: 16, instructions: 8, executed: 2 }]);
         assert!(read("BEGIN\nCPU 0 1\n").is_err());
     }
 }

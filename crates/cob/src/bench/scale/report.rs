@@ -131,8 +131,8 @@ impl Results {
         for case in &self.cases {
             let Some(counted) = self.get(case, self.most_cpus(), Kind::Many) else { continue };
             let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-            for (at, instructions) in &counted.codes {
-                *sums.entry(short(&self.name(Kind::Many, *at))).or_default() += instructions;
+            for code in &counted.codes {
+                *sums.entry(short(&self.name(Kind::Many, code.at))).or_default() += code.instructions;
             }
             let mut sums: Vec<_> = sums.into_iter().collect();
             sums.sort_by_key(|(_, instructions)| std::cmp::Reverse(*instructions));
