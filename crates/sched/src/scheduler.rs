@@ -265,7 +265,7 @@ impl Scheduler {
         }
         let traced = trace::is_on(trace::Point::SchedSwitch);
         if traced {
-            self.trace_enter(&entity);
+            self.trace_enter(here, &entity);
         }
         let sampled = trace::is_on(trace::Point::Sample);
         if sampled {
@@ -277,7 +277,7 @@ impl Scheduler {
             self.sample_left(&entity);
         }
         if traced {
-            self.trace_left(&entity, waits_again);
+            self.trace_left(here, &entity, waits_again);
         }
         self.begin_deferred();
         self.set_actor(Actor::NOBODY);
@@ -472,7 +472,7 @@ impl Scheduler {
         }
         self.cpu.set_alarm(alarm);
         if trace::is_on(trace::Point::SchedSwitch) {
-            self.trace_switch(trace::IDLE, 0, 0);
+            self.trace_switch(self.here(), (trace::IDLE, 0), 0);
         }
         true
     }

@@ -78,13 +78,17 @@ impl Entity {
         }
     }
 
-    /// Its priority as Linux's traces have it; 0 of what is no thread.
-    pub fn traced_priority(&self) -> u8 {
-        match self.class() {
-            _ if self.traced() == trace::KERNEL_WORK => 0,
+    /// The same, and its priority as Linux's traces have it; 0 of what is no thread.
+    pub fn traced_with_priority(&self) -> (u32, u8) {
+        let priority = match self.class() {
+            Class::Kernel => return (trace::KERNEL_WORK, 0),
             Class::Fifo(priority) | Class::RoundRobin(priority) => 99u8.saturating_sub(priority),
             Class::Normal(nice) | Class::Batch(nice) => 120u8.saturating_add_signed(nice),
-            Class::Kernel | Class::Idle => 139,
+            Class::Idle => 139,
+        };
+        match self.actor().thread().0 {
+            0 => (trace::KERNEL_WORK, 0),
+            thread => (thread, priority),
         }
     }
 

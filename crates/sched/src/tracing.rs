@@ -42,10 +42,10 @@ impl Scheduler {
         }
     }
 
-    /// This CPU goes on with `next`, if it is at something else, which is left in this state.
-    #[cold]
-    pub(crate) fn trace_switch(&self, next: u32, priority: u8, state: u8) {
-        let traced = &self.locals[self.here()].traced;
+    /// This CPU goes on with `next`, of this priority, if it is at something else, which is left in this state.
+    #[inline]
+    pub(crate) fn trace_switch(&self, here: usize, (next, priority): (u32, u8), state: u8) {
+        let traced = &self.locals[here].traced;
         let before = traced.load(Relaxed);
         if before != next {
             trace::sched_switch(before, next, priority, state);
@@ -55,29 +55,29 @@ impl Scheduler {
 
     /// The task is about to run on this CPU.
     #[cold]
-    pub(crate) fn trace_enter(&self, entity: &Entity) {
+    pub(crate) fn trace_enter(&self, here: usize, entity: &Entity) {
         while entity.traced_here.swap(true, Acquire) {
             core::hint::spin_loop();
         }
-        self.trace_switch(entity.traced(), entity.traced_priority(), RUNNABLE);
+        self.trace_switch(here, entity.traced_with_priority(), RUNNABLE);
     }
 
     /// The task has just run on this CPU.
     #[cold]
-    pub(crate) fn trace_left(&self, entity: &Entity, could_go_on: bool) {
+    pub(crate) fn trace_left(&self, here: usize, entity: &Entity, could_go_on: bool) {
         let left_as = match (could_go_on, entity.has_ended.load(Relaxed)) {
             (true, _) => RUNNABLE,
             (false, true) => ENDED,
             (false, false) => WAITS,
         };
-        self.trace_switch(trace::KERNEL_WORK, 0, left_as);
+        self.trace_switch(here, (trace::KERNEL_WORK, 0), left_as);
         entity.traced_here.store(false, Release);
     }
 
     /// This CPU does the kernel's own work now, which is no task: it looks after messages.
     pub fn begin_kernel_work(&self) {
         if trace::is_on(trace::Point::SchedSwitch) {
-            self.trace_switch(trace::KERNEL_WORK, 0, RUNNABLE);
+            self.trace_switch(self.here(), (trace::KERNEL_WORK, 0), RUNNABLE);
         }
     }
 
@@ -108,7 +108,7 @@ impl Scheduler {
         entity.actor.store(actor.0, Relaxed);
         self.set_actor(actor);
         if trace::is_on(trace::Point::SchedSwitch) {
-            self.trace_switch(entity.traced(), entity.traced_priority(), RUNNABLE);
+            self.trace_switch(self.here(), entity.traced_with_priority(), RUNNABLE);
         }
     }
 }

@@ -106,6 +106,7 @@ impl Ring {
     }
 
     /// So many words from number `from` on, which lie in one block.
+    #[inline(always)]
     fn words(&self, from: u64, count: u64) -> &[AtomicU64] {
         let from = (from & self.mask) as usize;
         &self.records[from..from + count as usize]
@@ -125,6 +126,7 @@ impl Ring {
     }
 
     /// Whether the reader has taken what the ring has no room for if it is written up to `end`.
+    #[inline(always)]
     fn has_room(&self, end: u64) -> bool {
         self.overwrite || end - self.header[AT_TAIL].load(Acquire) <= self.mask + 1
     }

@@ -51,7 +51,7 @@ impl Program {
                 self.lose_unaccepted(listener);
             }
         }
-        drop(lost);
+        self.cut_off.extend(lost.into_iter().map(|Call { what, .. }| what));
         self.kernels.mourn(dead);
     }
 }

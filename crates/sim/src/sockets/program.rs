@@ -103,6 +103,8 @@ pub struct Program {
     pub(super) listeners: Vec<Listener>,
     pub(super) connections: Vec<Connection>,
     pub(super) calls: Vec<Call>,
+    /// Of this step: calls of programs whose kernel has died. They may have been carried out before.
+    pub(super) cut_off: Vec<What>,
     /// Of this step: what was accepted although another connection had come before.
     pub(super) overtaken: Vec<(usize, usize)>,
     pub(super) watchers: BTreeMap<KernelId, Watcher>,
@@ -145,6 +147,7 @@ impl Scenario for Program {
             listeners: Vec::new(),
             connections: Vec::new(),
             calls: Vec::new(),
+            cut_off: Vec::new(),
             overtaken: Vec::new(),
             watchers: BTreeMap::new(),
             boxes: Vec::new(),

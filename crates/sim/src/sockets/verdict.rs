@@ -53,6 +53,7 @@ impl Program {
         for call in &self.calls {
             assert!(self.may_wait(&call.what), "{:?} on {:?} waits for ever", call.what, call.on);
         }
+        self.cut_off.clear();
         self.look();
         self.look_at_backlogs();
         self.look_into_boxes();
@@ -192,6 +193,7 @@ impl Program {
                 let listener = self.listener_of(*connection);
                 let connects = |what: &What| self.concerns(what, listener, false);
                 let others = self.calls.iter().filter(|call| connects(&call.what)).count()
+                    + self.cut_off.iter().filter(|what| connects(what)).count()
                     + ended.iter().filter(|(what, ..)| connects(what)).count()
                     - 1;
                 self.may_connect(*connection, &before.backlog(listener), others, *waits, *done)
@@ -202,7 +204,8 @@ impl Program {
                     let took = |(what, _, answer): &&(What, KernelId, Answer)| {
                         self.concerns(what, *listener, true) && matches!(answer, Answer::Accepted(Ok(_)))
                     };
-                    let took = ended.iter().filter(took).count();
+                    let perhaps = self.cut_off.iter().filter(|what| self.concerns(what, *listener, true)).count();
+                    let took = ended.iter().filter(took).count() + perhaps;
                     self.may_not_accept(*listener, &before.backlog(*listener), took, *waits, *error)
                 }
             },
@@ -210,6 +213,7 @@ impl Program {
             (What::Mail { mail, waits }, Answer::Sent(sent)) => {
                 let to = |what: &What| matches!(what, What::Mail { mail: other, .. } if other.to == mail.to);
                 let others = self.calls.iter().filter(|call| to(&call.what)).count()
+                    + self.cut_off.iter().filter(|what| to(what)).count()
                     + ended.iter().filter(|(what, ..)| to(what)).count()
                     - 1;
                 let waited = before.mail.get(mail.to).copied().unwrap_or_default();
