@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -58,13 +59,20 @@ pub struct Vm {
     _files: TempDir,
 }
 
+/// How the names of private directories begin.
+pub const PRIVATE_PREFIX: &str = "cob-";
+
+/// Where private directories are made, the best place first. The first may be someone else's after su.
+pub fn private_places() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
+    runtime.into_iter().chain([std::env::temp_dir()]).collect()
+}
+
 /// A private directory for the files of one run; gone when dropped.
 pub fn private_directory() -> Result<TempDir> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
     let mut builder = tempfile::Builder::new();
-    builder.prefix("cob-");
-    // A runtime directory may be someone else's after su.
-    let made = runtime.and_then(|dir| builder.tempdir_in(dir).ok());
+    builder.prefix(PRIVATE_PREFIX).permissions(fs::Permissions::from_mode(0o700));
+    let made = private_places().into_iter().find_map(|place| builder.tempdir_in(place).ok());
     made.map_or_else(|| builder.tempdir(), Ok).context("cannot make a private directory")
 }
 
@@ -289,6 +297,12 @@ fn has_virtualization(cpuinfo: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_else_may_enter_a_private_directory() {
+        let directory = private_directory().unwrap();
+        assert_eq!(fs::metadata(directory.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
 
     #[test]
     fn versions_are_read() {
