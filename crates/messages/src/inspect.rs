@@ -30,6 +30,10 @@ pub struct ProcessView {
     pub usage: Usage,
     /// What the children it waited for have used.
     pub children_usage: Usage,
+    /// Page faults in its address space that the kernel of the thread resolved alone.
+    pub faults_local: u64,
+    /// Page faults for which that kernel asked the owner of the page.
+    pub faults_remote: u64,
     /// Signals for the process that no thread has taken yet.
     pub pending: SignalSet,
     /// Signals and timers that have a place for its user where it is at home.
@@ -100,11 +104,24 @@ pub struct ThreadView {
     pub robust_list: u64,
 }
 
+/// What a kernel has of a process that runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ThreadsThere {
+    /// Its threads there.
+    pub threads: Vec<ThreadView>,
+    /// Faults of its threads there that the kernel resolved alone.
+    pub faults_local: u64,
+    /// Faults that were resolved by asking an owner.
+    pub faults_remote: u64,
+}
+
 /// What is asked about the memory of another process (/proc/PID/maps, cmdline, environ, fd).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Inspect {
     /// All that ps shows.
     View,
+    /// The same without the sizes of its memory, which take a walk over all its pages: they are 0.
+    Threads,
     /// Some regions, the lowest that reach above `from`.
     Maps {
         /// The first page that is of interest.
@@ -184,7 +201,7 @@ pub enum Inspect {
 /// What an [`Inspect`] answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Inspection {
-    /// Of [`Inspect::View`].
+    /// Of [`Inspect::View`] and [`Inspect::Threads`].
     View(alloc::boxed::Box<ProcessView>),
     /// Of [`Inspect::Maps`] and [`Inspect::Touched`]: ascending; empty when there are no more.
     Regions(Vec<crate::vm::RegionReport>),
@@ -244,7 +261,7 @@ messages! {
     threads: ListThreads {
         /// The process (thread group) that this is about.
         process: Pid,
-    } -> Vec<ThreadView>, Low;
+    } -> ThreadsThere, Low;
 
     /// Asks the home of a process for a file that it has open.
     file: InspectFile {

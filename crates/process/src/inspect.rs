@@ -1,6 +1,6 @@
 //! A look at processes from outside: /proc, ps.
 
-use crate::{process::Flags, DescriptorTransfer, Process, System, Thread};
+use crate::{process::Flags, usage::Gathered, DescriptorTransfer, Process, System, Thread};
 use abi::Credentials;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
@@ -196,7 +196,7 @@ impl System {
     ) -> Result<Inspection> {
         let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
         match what {
-            Inspect::View | Inspect::Owner => {}
+            Inspect::View | Inspect::Threads | Inspect::Owner => {}
             // Where man 2 ptrace has PTRACE_MODE_ATTACH_REALCREDS or PTRACE_MODE_READ_REALCREDS.
             Inspect::Peek { .. } | Inspect::Poke { .. } | Inspect::RobustList { .. } => {
                 if !process.lets(&reader, reader.uid, reader.gid) {
@@ -210,9 +210,10 @@ impl System {
         }
         let ended = process.has(Flags::ENDING) && process.home().is_some_and(|home| home.state.lock().zombie.is_some());
         Ok(match what {
-            Inspect::View => Inspection::View(Box::new(process.view().await)),
+            Inspect::View => Inspection::View(Box::new(process.view(true).await)),
+            Inspect::Threads => Inspection::View(Box::new(process.view(false).await)),
             Inspect::Owner => process.owner(),
-            Inspect::RobustList { thread } => match process.gather_threads().await.1.get(&thread) {
+            Inspect::RobustList { thread } => match process.gather_threads().await.threads.get(&thread) {
                 Some(view) => Inspection::RobustList(view.robust_list),
                 // The main thread has an id until the process is waited for; when it ended its list was done with.
                 None if thread == pid => Inspection::RobustList(0),
@@ -319,9 +320,9 @@ impl Process {
         Inspection::Owner { uid: credentials.euid, gid: credentials.egid, threads }
     }
 
-    /// At home: everything that /proc shows of the process.
-    async fn view(self: &Arc<Self>) -> ProcessView {
-        let (mut usage, threads) = self.gather_threads().await;
+    /// At home: everything that /proc shows of the process. The sizes of its memory take a walk over all its pages.
+    async fn view(self: &Arc<Self>, with_sizes: bool) -> ProcessView {
+        let Gathered { gone: mut usage, threads, faults } = self.gather_threads().await;
         let threads: Vec<ThreadView> = threads.into_values().collect();
         let (zombie, name, credentials, children_usage) = match self.home() {
             Some(home) => {
@@ -337,9 +338,9 @@ impl Process {
         let main = threads.iter().find(|thread| thread.thread == self.id);
         let name = main.map_or(name, |thread| thread.name.clone());
         let credentials = if zombie { credentials } else { self.credentials() };
-        let (sizes, peak) = match zombie {
-            true => Default::default(),
-            false => (self.space().statistics().await, self.space().peak().await),
+        let (sizes, peak) = match with_sizes && !zombie {
+            false => Default::default(),
+            true => (self.space().statistics().await, self.space().peak().await),
         };
         let queued = self.account(credentials.uid).used_at_top(Resource::Signals) as u64;
         ProcessView {
@@ -352,6 +353,8 @@ impl Process {
             threads,
             usage,
             children_usage,
+            faults_local: faults.0,
+            faults_remote: faults.1,
             pending: self.pending(),
             queued,
             mapped_pages: sizes.mapped,

@@ -129,8 +129,8 @@ pub(crate) fn register(system: &Arc<System>) {
         given
     });
     answer!(ListThreads, |system, _from, ask| match process!(system, ask) {
-        Some(process) => process.views_here(),
-        None => Vec::new(),
+        Some(process) => process.threads_here(),
+        None => Default::default(),
     });
     answer!(AskTalker, |system, from, ask| system.talker_here(ask.thread, from));
     answer!(Gather, |system, from, ask| system.send_gathered(ask.thread, from));

@@ -11,7 +11,7 @@ use crate::{Process, System, Thread};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, Pid};
 use messages::{
-    inspect::{ListThreads, ThreadView},
+    inspect::{ListThreads, ThreadView, ThreadsThere},
     process::{AskUsage, Usage},
 };
 
@@ -19,6 +19,16 @@ use messages::{
 const FIRST_PAUSE_NS: u64 = 100_000;
 /// Each pause is twice as long as the one before. After about a second the home leaves out the threads that nobody has reported.
 const MOST_PAUSES: u32 = 13;
+
+/// What the home has gathered about a process.
+pub(crate) struct Gathered {
+    /// What threads that have ended have used.
+    pub gone: Usage,
+    /// All live threads.
+    pub threads: BTreeMap<Pid, ThreadView>,
+    /// Faults in its address space on all kernels: resolved by the kernel alone, and by asking an owner.
+    pub faults: (u64, u64),
+}
 
 impl Process {
     /// What all threads of the process have used so far, and the children that it has waited for.
@@ -28,23 +38,23 @@ impl Process {
 
     /// At home: what the process has used, and what each of its live threads has.
     pub(crate) async fn gather_usage(self: &Arc<Self>) -> (Usage, BTreeMap<Pid, Usage>) {
-        let (mut sum, threads) = self.gather_threads().await;
+        let Gathered { gone: mut sum, threads, .. } = self.gather_threads().await;
         threads.values().for_each(|thread| sum.add(&thread.usage));
         (sum, threads.into_iter().map(|(tid, thread)| (tid, thread.usage)).collect())
     }
 
-    /// At home: what threads that have ended have used, and all live threads.
-    pub(crate) async fn gather_threads(self: &Arc<Self>) -> (Usage, BTreeMap<Pid, ThreadView>) {
+    /// At home.
+    pub(crate) async fn gather_threads(self: &Arc<Self>) -> Gathered {
         let mut pauses = 0;
         loop {
             let (gone, members) = match self.home().map(|home| home.state.lock()) {
                 Some(state) => (state.usage, state.members.keys().copied().collect()),
                 None => (Usage::default(), Vec::new()),
             };
-            let mut found = self.find_threads().await;
-            found.retain(|tid, _| members.contains(tid));
-            if found.len() == members.len() || pauses == MOST_PAUSES {
-                return (gone, found);
+            let (mut threads, faults) = self.find_threads().await;
+            threads.retain(|tid, _| members.contains(tid));
+            if threads.len() == members.len() || pauses == MOST_PAUSES {
+                return Gathered { gone, threads, faults };
             }
             let system = &self.system;
             system.scheduler.sleep_until(system.now() + (FIRST_PAUSE_NS << pauses)).await;
@@ -52,21 +62,30 @@ impl Process {
         }
     }
 
-    /// Asks each kernel once for its threads of the process.
-    async fn find_threads(&self) -> BTreeMap<Pid, ThreadView> {
-        let mut found = BTreeMap::new();
+    /// Asks each kernel once for its threads of the process, and adds up their faults.
+    async fn find_threads(&self) -> (BTreeMap<Pid, ThreadView>, (u64, u64)) {
+        let (mut found, mut faults) = (BTreeMap::new(), (0, 0));
+        let mut add = |there: ThreadsThere| {
+            faults = (faults.0 + there.faults_local, faults.1 + there.faults_remote);
+            found.extend(there.threads.into_iter().map(|view| (view.thread, view)));
+        };
         for kernel in self.replicas().iter() {
             // Fails if the kernel has died, with its threads.
-            let there = self.system.endpoint.call(kernel, ListThreads { process: self.id }).await.unwrap_or_default();
-            found.extend(there.into_iter().map(|view| (view.thread, view)));
+            add(self.system.endpoint.call(kernel, ListThreads { process: self.id }).await.unwrap_or_default());
         }
         // Last, so that it replaces the report of a kernel that the thread has left since.
-        found.extend(self.views_here().into_iter().map(|view| (view.thread, view)));
-        found
+        add(self.threads_here());
+        (found, faults)
+    }
+
+    /// What this kernel answers to [`ListThreads`].
+    pub(crate) fn threads_here(&self) -> ThreadsThere {
+        let faults = self.space().fault_count();
+        ThreadsThere { threads: self.views_here(), faults_local: faults.local, faults_remote: faults.remote }
     }
 
     /// The threads on this kernel, without those that have begun to leave or to end: their account may be counted elsewhere already.
-    pub(crate) fn views_here(&self) -> Vec<ThreadView> {
+    fn views_here(&self) -> Vec<ThreadView> {
         let threads = self.local_threads();
         let views = threads.iter().map(|thread| (thread, thread.view()));
         let stays = |thread: &Thread| !thread.is_away() && self.threads.lock().contains_key(&thread.tid);

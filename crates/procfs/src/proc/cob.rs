@@ -1,7 +1,7 @@
 //! What Linux does not have: /proc/cob, and /proc/PID/cob with the kernels that a process is spread over.
 
 use super::{
-    control,
+    activity, control,
     machine::statuses,
     made::{number_list, put, Directory as Names, Made, Text},
     trace, Proc, Subject,
@@ -10,7 +10,7 @@ use ::machine::{errno::Result, Errno, KernelSet, PAGE_SIZE};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Caller;
 use messages::{
-    control::{KernelState, MessageTypes, Partitions},
+    control::{MessageTypes, Partitions},
     inspect::{Inspect, Inspection, ProcessView},
     vm::{OwnedRange, ReplicaReport, Spread},
 };
@@ -18,6 +18,7 @@ use messages::{
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names
         .file("kernels", Made { source: proc.clone(), make: kernels })
+        .file("activity", Made { source: proc.clone(), make: activity::file })
         .file("messages", Made { source: proc.clone(), make: message_counts })
         .file("types", Made { source: proc.clone(), make: message_types })
         .with("boot", control::boot(proc))
@@ -36,12 +37,7 @@ async fn kernels(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let partitions = endpoint.call(proc.system.kernel, Partitions {}).await.map_err(Errno::from)?;
     let statuses: BTreeMap<_, _> = statuses(&proc.system).await.into_iter().collect();
     for partition in partitions {
-        let state = match partition.state {
-            KernelState::Absent => "absent",
-            KernelState::Starting => "starting",
-            KernelState::Running => "running",
-            KernelState::Dead => "dead",
-        };
+        let state = activity::name_of(partition.state);
         let cpus = number_list(partition.cpus.iter().map(|cpu| cpu.0));
         put!(text, "{:<6} {state:<8} {:>5} {cpus:<10}", partition.kernel.0, partition.boot_generation);
         match statuses.get(&partition.kernel) {

@@ -13,6 +13,7 @@
 //! | machine.rs | stat, meminfo, loadavg, cpuinfo... |
 //! | sysctl.rs | /proc/sys |
 //! | cob.rs | what Linux does not have: kernels, slices |
+//! | activity.rs | the same in numbers that `cobctl top` and `cob top` compare |
 //! | control.rs | files that root writes to: boot or end a kernel |
 //! | made.rs | a text that a function makes; the pieces trees are built from |
 //!
@@ -21,6 +22,7 @@
 //! `process` and `vm`, and whoever has no right to see is refused there ([`process::System::inspect`]).
 
 mod about;
+mod activity;
 mod cob;
 mod control;
 mod links;
@@ -37,6 +39,7 @@ mod sysctl;
 mod sysvipc;
 mod trace;
 
+pub use activity::activity;
 pub(crate) use machine::statuses;
 
 use ::machine::{Cpu, CpuId, Pid};
