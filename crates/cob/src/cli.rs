@@ -3,6 +3,7 @@
 mod bench;
 mod fuzz;
 mod profile;
+mod top;
 mod trace;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use bench::{Bench, BenchOptions, Class, Link, Rival};
 pub use fuzz::FuzzOptions;
 pub use profile::{ProfileCommand, ProfileOptions, ProfileOutputs};
+pub use top::TopOptions;
 pub use trace::{TraceCommand, TraceOptions, TraceOutputs};
 
 /// Boots a machine of many kernels and runs Linux programs across them.
@@ -34,6 +36,8 @@ pub enum Command {
     Trace(Box<TraceOptions>),
     /// Run a program inside and say where it and the kernels spend their time.
     Profile(Box<ProfileOptions>),
+    /// Show what the kernels and threads of a running machine do, as bars.
+    Top(TopOptions),
     /// All tests, or some: check, unit, sim, guest.
     Test(TestOptions),
     /// Random programs on simulated kernels, on this machine: see `cob sim --help`.
@@ -199,7 +203,7 @@ impl Stop {
         let line = paragraph.join(" ");
         match line.strip_prefix("error: ") {
             Some(message) => message.to_string(),
-            None => "a command is missing: run, shell, trace, profile, test, sim, fuzz or bench (--help explains)"
+            None => "a command is missing: run, shell, trace, profile, top, test, sim, fuzz or bench (--help explains)"
                 .to_string(),
         }
     }
@@ -311,6 +315,8 @@ mod tests {
             "cob run --accel hvf true",
             "cob run --bogus true",
             "cob run --timeout -1 true",
+            "cob top --interval 0",
+            "cob top --machine me",
         ] {
             let complaint = complaint(line);
             assert!(!complaint.is_empty() && !complaint.contains('\n'), "{line}: {complaint}");

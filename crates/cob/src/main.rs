@@ -25,6 +25,7 @@ mod supervise;
 mod symbols;
 mod terminal;
 mod test;
+mod top;
 mod trace;
 mod vm;
 mod watch;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Shell(options) => run::shell(options),
         Command::Trace(options) => trace::main(options),
         Command::Profile(options) => profile::main(options),
+        Command::Top(options) => top::main(options),
         Command::Test(options) => test::main(options),
         Command::Sim(options) => test::simulate(options),
         Command::Fuzz(options) => fuzz::main(options),

@@ -15,6 +15,7 @@ use crate::qmp::Qmp;
 use crate::session::{self, Ending, Streams};
 use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
+use crate::top::Viewers;
 use crate::trace::{Collected, Recorder};
 use crate::vm::{self, Vm};
 use crate::{signals, status, symbols};
@@ -64,6 +65,7 @@ pub fn execute(
 
     let (sender, events) = channel();
     signals::take(sender.clone());
+    let viewers = Viewers::listen(files.path(), &sender);
     let (mut vm, stream, monitor) = Vm::start(&machine, files)?;
     let qmp = Qmp::start(monitor, sender.clone())?;
     let collecting = recorder.map(|recorder| recorder.start(&machine, &qmp)).transpose()?;
@@ -72,8 +74,9 @@ pub fn execute(
 
     let raw = terminal.raw();
     let deadline = options.timeout.map(|seconds| started + Duration::from_secs_f64(seconds));
-    let mut supervisor = Supervisor::new(&link, &terminal, qmp, &machine.log, deadline);
+    let mut supervisor = Supervisor::new(&link, &terminal, qmp, &machine.log, deadline, &viewers);
     let outcome = supervisor.run(&events);
+    viewers.end();
     let stats = supervisor.stats();
     // Why it is gone is in the status of a QEMU that has ended by itself.
     let ended = if matches!(outcome, Outcome::Machine(Ending::Lost(_))) { vm.wait_a_moment() } else { None };

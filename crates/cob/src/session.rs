@@ -45,6 +45,10 @@ pub enum Event {
     Beat(u32),
     /// What each kernel does, for a person.
     Report(String),
+    /// A viewer (`cob top`) wants to know what the kernels do.
+    Viewer,
+    /// The machine's answer to that.
+    Activity(String),
     /// Ctrl-T was typed.
     StatusKey,
     /// QEMU has stopped the machine, and calls its state that.
@@ -149,6 +153,7 @@ fn receive(
                 ToHost::Stats(text) => drop(events.send(Event::Stats(text))),
                 ToHost::Beat { next } => drop(events.send(Event::Beat(next))),
                 ToHost::Report(text) => drop(events.send(Event::Report(text))),
+                ToHost::Activity(text) => drop(events.send(Event::Activity(text))),
                 ToHost::Data(output, bytes) => drop(outputs[output as usize].send(bytes)),
                 ToHost::Credit(amount) => {
                     if let Err(error) = lock(&stdin.0).give(amount) {

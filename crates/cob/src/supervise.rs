@@ -13,6 +13,7 @@ use crate::qmp::Qmp;
 use crate::run::WHERE_MARK;
 use crate::session::{Ending, Event, Link};
 use crate::terminal::Terminal;
+use crate::top::Viewers;
 use crate::watch::{Advice, Watch};
 use crate::{signals, symbols};
 
@@ -59,10 +60,21 @@ pub struct Supervisor<'a> {
     watch: Watch,
     last_beat: Instant,
     asked: Option<Asked>,
+    viewers: &'a Viewers,
+    /// A viewer has asked since the machine was; the machine has not answered yet.
+    viewer_waits: bool,
+    activity_asked: bool,
 }
 
 impl<'a> Supervisor<'a> {
-    pub fn new(link: &'a Link, terminal: &'a Terminal, qmp: Qmp, log: &'a Path, deadline: Option<Instant>) -> Self {
+    pub fn new(
+        link: &'a Link,
+        terminal: &'a Terminal,
+        qmp: Qmp,
+        log: &'a Path,
+        deadline: Option<Instant>,
+        viewers: &'a Viewers,
+    ) -> Self {
         let now = Instant::now();
         Supervisor {
             link,
@@ -78,6 +90,9 @@ impl<'a> Supervisor<'a> {
             watch: Watch::new(now),
             last_beat: now,
             asked: None,
+            viewers,
+            viewer_waits: false,
+            activity_asked: false,
         }
     }
 
@@ -145,7 +160,10 @@ impl<'a> Supervisor<'a> {
 
     fn take(&mut self, event: Event) -> Option<Outcome> {
         match event {
-            Event::Ready => self.is_ready = true,
+            Event::Ready => {
+                self.is_ready = true;
+                self.ask_activity();
+            }
             Event::Stats(text) => self.stats.push_str(&text),
             Event::End(how) => self.ending = Some(how),
             Event::Drained(_) => self.undrained -= 1,
@@ -158,6 +176,14 @@ impl<'a> Supervisor<'a> {
             Event::Report(text) => {
                 self.asked = None;
                 self.say(&text);
+            }
+            Event::Viewer => {
+                self.viewer_waits = true;
+                self.ask_activity();
+            }
+            Event::Activity(text) => {
+                (self.activity_asked, self.viewer_waits) = (false, false);
+                self.viewers.show(text);
             }
             Event::StatusKey => self.expect_answer(),
             Event::Stopped(state) => return Some(Outcome::Stopped(state)),
@@ -190,6 +216,14 @@ impl<'a> Supervisor<'a> {
         }
         self.link.send(&ToGuest::Signal(signal));
         None
+    }
+
+    /// Asks the machine for its viewers: one question at a time, whose answer is for all of them.
+    fn ask_activity(&mut self) {
+        if self.is_ready && self.viewer_waits && !self.activity_asked {
+            self.activity_asked = true;
+            self.link.send(&ToGuest::Activity);
+        }
     }
 
     fn expect_answer(&mut self) {
@@ -247,7 +281,8 @@ mod tests {
         events.into_iter().for_each(|event| sender.send(event).unwrap());
         let link = Link::over(ours);
         let terminal = Terminal::of_caller();
-        let mut supervisor = Supervisor::new(&link, &terminal, qmp, Path::new("/nonexistent"), Some(Instant::now()));
+        let (log, viewers) = (Path::new("/nonexistent"), Viewers::default());
+        let mut supervisor = Supervisor::new(&link, &terminal, qmp, log, Some(Instant::now()), &viewers);
         (supervisor.run(&receiver), supervisor.stats())
     }
 
@@ -286,7 +321,8 @@ mod tests {
         let qmp = Qmp::start(monitor, sender).unwrap();
         let mut commands = BufReader::new(qemu).lines().map(Result::unwrap);
         assert!(commands.next().unwrap().contains("qmp_capabilities"));
-        let mut supervisor = Supervisor::new(&link, &terminal, qmp, Path::new("/nonexistent"), None);
+        let viewers = Viewers::default();
+        let mut supervisor = Supervisor::new(&link, &terminal, qmp, Path::new("/nonexistent"), None, &viewers);
         let usr1 = nix::sys::signal::Signal::SIGUSR1 as i32 as u8;
 
         // It does not go to the program.
@@ -307,5 +343,31 @@ mod tests {
         assert!(matches!(supervisor.asked, Some(Asked::Cpus(..))));
         supervisor.tick(Instant::now() + ANSWERS_WITHIN + SAYING);
         assert!(supervisor.asked.is_none());
+    }
+    #[test]
+    fn viewers_share_one_question() {
+        let (ours, guest) = UnixStream::pair().unwrap();
+        let (monitor, _qemu) = UnixStream::pair().unwrap();
+        let (link, terminal, viewers) = (Link::over(ours), Terminal::of_caller(), Viewers::default());
+        let qmp = Qmp::start(monitor, channel().0).unwrap();
+        let mut supervisor = Supervisor::new(&link, &terminal, qmp, Path::new("/nonexistent"), None, &viewers);
+        guest.set_nonblocking(true).unwrap();
+        let questions = || {
+            let mut sent = [0; 64];
+            let length = std::io::Read::read(&mut &guest, &mut sent).unwrap_or(0);
+            assert!(sent[..length].chunks(link::HEADER).all(|frame| frame == [0x09, 0, 0, 0, 0]));
+            length / link::HEADER
+        };
+        // A machine that is starting is asked when it can answer.
+        supervisor.take(Event::Viewer);
+        assert_eq!(questions(), 0);
+        supervisor.take(Event::Ready);
+        supervisor.take(Event::Viewer);
+        supervisor.take(Event::Viewer);
+        assert_eq!(questions(), 1);
+        supervisor.take(Event::Activity("all".to_string()));
+        assert_eq!(questions(), 0);
+        supervisor.take(Event::Viewer);
+        assert_eq!(questions(), 1);
     }
 }

@@ -9,7 +9,10 @@ use std::task::{Context, Poll, Waker};
 
 use common::{taken, Host};
 use dev::link::{Event, StdinReady};
-use link::{charge, Config, ExitStatus, LinkError, Message, Output, Root, ToGuest, ToHost, MAX_DATA, STREAM_WINDOW};
+use link::{
+    charge, Config, ExitStatus, LinkError, Message, Output, Root, ToGuest, ToHost, HEADER, MAX_DATA, MAX_PAYLOAD,
+    STREAM_WINDOW,
+};
 use machine::Errno;
 use proptest::prelude::*;
 
@@ -238,6 +241,29 @@ fn long_texts_are_cut_at_characters() {
         })
         .collect();
     assert!(joined == text);
+}
+
+#[test]
+fn activity_is_asked_for_and_told_in_whole_lines() {
+    let mut host = Host::new();
+    host.send(ToGuest::Activity);
+    let link = host.link.clone();
+    assert_eq!(taken(&host.tasks.run(async move { link.event().await })), Some(Event::Activity));
+
+    host.link.activity("kernel 0 running\n");
+    let line = "thread \u{e9}\n";
+    host.link.activity(&line.repeat(10_000));
+    host.tasks.settle();
+    let texts: Vec<String> = host
+        .received()
+        .into_iter()
+        .map(|message| match message {
+            ToHost::Activity(text) => text,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(texts[0], "kernel 0 running\n");
+    assert_eq!(texts[1], line.repeat((MAX_PAYLOAD - HEADER) / line.len()));
 }
 
 #[test]

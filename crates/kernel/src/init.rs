@@ -269,6 +269,7 @@ async fn events(kernel: &'static Kernel, link: Arc<Link>, tty: Option<Arc<Tty>>,
                 }
             }
             Event::Inspect => report::tell(kernel, link.clone()),
+            Event::Activity => report::show_activity(kernel, link.clone()),
             Event::Lost => {
                 log::error!("the host is gone");
                 platform::panic::exit_machine(1);

@@ -1,4 +1,5 @@
-//! What the host command prints about the kernels: `--stats` at the end, and what a healthy machine does when somebody asks (Ctrl-T, SIGUSR1).
+//! What the host command prints about the kernels: `--stats` at the end, and what a healthy machine does when somebody asks (Ctrl-T, SIGUSR1,
+//! `cob top`).
 
 use crate::services::Kernel;
 use alloc::{collections::BTreeMap, format, string::String, sync::Arc, vec::Vec};
@@ -73,6 +74,17 @@ pub fn tell(kernel: &'static Kernel, link: Arc<Link>) {
     if !UNDER_WAY.swap(true, AcqRel) {
         kernel.scheduler.spawn(async move {
             link.report(&present(kernel).await);
+            UNDER_WAY.store(false, Release);
+        });
+    }
+}
+
+/// Sends the host the text of /proc/cob/activity. Who asks again before that is sent gets it once.
+pub fn show_activity(kernel: &'static Kernel, link: Arc<Link>) {
+    static UNDER_WAY: AtomicBool = AtomicBool::new(false);
+    if !UNDER_WAY.swap(true, AcqRel) {
+        kernel.scheduler.spawn(async move {
+            link.activity(&String::from_utf8_lossy(&procfs::proc::activity(&kernel.system).await));
             UNDER_WAY.store(false, Release);
         });
     }

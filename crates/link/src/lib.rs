@@ -20,6 +20,8 @@
 //!                                     <- Beat             once a second
 //!   Inspect                           ->                  at any time
 //!                                     <- Report
+//!   Activity                          ->                  at any time
+//!                                     <- Activity
 //!                                     <- Stats            if Config asked for it
 //!                                     <- Exit
 //! ```

@@ -67,6 +67,8 @@ pub enum ToGuest {
     Closed(Output),
     /// Somebody wants to know what the kernels do: a Report answers.
     Inspect,
+    /// A viewer (`cob top`) wants /proc/cob/activity: an Activity answers.
+    Activity,
 }
 
 /// Guest to host.
@@ -94,6 +96,8 @@ pub enum ToHost {
     },
     /// What each kernel does, a line each. It was asked for by Inspect, or at the terminal.
     Report(String),
+    /// The text of /proc/cob/activity, or as much as fits.
+    Activity(String),
 }
 
 mod kind {
@@ -105,6 +109,7 @@ mod kind {
     pub const OUTPUT_CREDIT: u8 = 0x06;
     pub const CLOSED: u8 = 0x07;
     pub const INSPECT: u8 = 0x08;
+    pub const ASK_ACTIVITY: u8 = 0x09;
 
     pub const READY: u8 = 0x80;
     /// 0x81 stdout, 0x82 stderr, 0x83 tty.
@@ -116,6 +121,7 @@ mod kind {
     pub const PANIC: u8 = 0x89;
     pub const BEAT: u8 = 0x8a;
     pub const REPORT: u8 = 0x8b;
+    pub const ACTIVITY: u8 = 0x8c;
 }
 
 impl Message for ToGuest {
@@ -129,6 +135,7 @@ impl Message for ToGuest {
             ToGuest::Credit { .. } => kind::OUTPUT_CREDIT,
             ToGuest::Closed(_) => kind::CLOSED,
             ToGuest::Inspect => kind::INSPECT,
+            ToGuest::Activity => kind::ASK_ACTIVITY,
         }
     }
 
@@ -139,7 +146,7 @@ impl Message for ToGuest {
                 out.extend_from_slice(part);
             }
             ToGuest::Stdin(bytes) => out.extend_from_slice(bytes),
-            ToGuest::StdinEof | ToGuest::Inspect => {}
+            ToGuest::StdinEof | ToGuest::Inspect | ToGuest::Activity => {}
             ToGuest::Signal(number) => out.push(*number),
             ToGuest::Resize { rows, cols } => {
                 out.extend_from_slice(&rows.to_le_bytes());
@@ -170,7 +177,8 @@ impl Message for ToGuest {
             }
             (kind::CLOSED, [which]) => Ok(ToGuest::Closed(output(*which)?)),
             (kind::INSPECT, []) => Ok(ToGuest::Inspect),
-            (kind::CONFIG | kind::STDIN_EOF..=kind::INSPECT, _) => Err(LinkError::Malformed(kind)),
+            (kind::ASK_ACTIVITY, []) => Ok(ToGuest::Activity),
+            (kind::CONFIG | kind::STDIN_EOF..=kind::ASK_ACTIVITY, _) => Err(LinkError::Malformed(kind)),
             _ => Err(LinkError::UnknownKind(kind)),
         }
     }
@@ -188,6 +196,7 @@ impl Message for ToHost {
             ToHost::Panic(_) => kind::PANIC,
             ToHost::Beat { .. } => kind::BEAT,
             ToHost::Report(_) => kind::REPORT,
+            ToHost::Activity(_) => kind::ACTIVITY,
         }
     }
 
@@ -196,7 +205,9 @@ impl Message for ToHost {
             ToHost::Ready => {}
             ToHost::Data(_, bytes) => out.extend_from_slice(bytes),
             ToHost::Beat { next } => out.extend_from_slice(&next.to_le_bytes()),
-            ToHost::Stats(text) | ToHost::Panic(text) | ToHost::Report(text) => out.extend_from_slice(text.as_bytes()),
+            ToHost::Stats(text) | ToHost::Panic(text) | ToHost::Report(text) | ToHost::Activity(text) => {
+                out.extend_from_slice(text.as_bytes())
+            }
             ToHost::Exit(ExitStatus::Exited(status)) => out.extend_from_slice(&[0, *status]),
             ToHost::Exit(ExitStatus::Signaled(signal)) => out.extend_from_slice(&[1, *signal]),
             ToHost::CannotRun { errno, what } => {
@@ -225,6 +236,7 @@ impl Message for ToHost {
             (kind::PANIC, bytes) => Ok(ToHost::Panic(text(bytes))),
             (kind::BEAT, [a, b, c, d]) => Ok(ToHost::Beat { next: u32::from_le_bytes([*a, *b, *c, *d]) }),
             (kind::REPORT, bytes) => Ok(ToHost::Report(text(bytes))),
+            (kind::ACTIVITY, bytes) => Ok(ToHost::Activity(text(bytes))),
             (kind::READY | kind::EXIT | kind::CANNOT_RUN | kind::STDIN_CREDIT | kind::BEAT, _) => {
                 Err(LinkError::Malformed(kind))
             }

@@ -21,6 +21,7 @@ fn to_guest() -> impl Strategy<Value = ToGuest> {
         (output(), any::<u32>()).prop_map(|(output, amount)| ToGuest::Credit { output, amount }),
         output().prop_map(ToGuest::Closed),
         Just(ToGuest::Inspect),
+        Just(ToGuest::Activity),
     ]
 }
 
@@ -36,6 +37,7 @@ fn to_host() -> impl Strategy<Value = ToHost> {
         ".{0,40}".prop_map(ToHost::Panic),
         any::<u32>().prop_map(|next| ToHost::Beat { next }),
         ".{0,40}".prop_map(ToHost::Report),
+        ".{0,40}".prop_map(ToHost::Activity),
     ]
 }
 

@@ -36,6 +36,8 @@ pub struct Case {
     pub log: Vec<String>,
     /// A signal for the command as soon as it has printed something.
     pub interrupt: Option<Signal>,
+    /// Before that signal, what `cob top --once` prints about it on the host is added to stderr.
+    pub top: bool,
     pub timeout: u64,
     /// The first version of QEMU that can run it.
     pub qemu: u32,
@@ -89,6 +91,9 @@ struct Entry {
     kernels: Option<Vec<u16>>,
     timeout: Option<u64>,
     interrupt: Option<String>,
+    /// See [`Case::top`].
+    #[serde(default)]
+    top: bool,
     shakes: Option<bool>,
     /// [`Recorded::Trace`].
     #[serde(default)]
@@ -149,6 +154,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         judge,
         log: entry.log,
         interrupt: entry.interrupt.as_deref().map(str::parse).transpose()?,
+        top: entry.top,
         timeout: entry.timeout.unwrap_or(TIMEOUT),
         qemu: entry.qemu,
         shaken,
@@ -243,6 +249,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             judge: if recipe.itself { Judge::Itself } else { Judge::Host },
             log: Vec::new(),
             interrupt: None,
+            top: false,
             timeout: recipe.timeout,
             qemu: 0,
             shaken,

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{kill, Signal};
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use super::cases::{self, Case, Judge, Recorded, Stdin};
@@ -234,7 +234,7 @@ fn observe(mut command: Command, case: &Case, directory: &Path) -> Result<Observ
             command.stdin(producer.stdout.context("no pipe")?)
         }
     };
-    let output = run_to_end(command, case.interrupt)?;
+    let output = run_to_end(command, case)?;
     let status = match (output.status.code(), std::os::unix::process::ExitStatusExt::signal(&output.status)) {
         (Some(code), _) => code,
         (None, signal) => 128 + signal.unwrap_or_default(),
@@ -242,19 +242,29 @@ fn observe(mut command: Command, case: &Case, directory: &Path) -> Result<Observ
     Ok(Observed { status, stdout: output.stdout, stderr: String::from_utf8_lossy(&output.stderr).into_owned() })
 }
 
-fn run_to_end(mut command: Command, interrupt: Option<Signal>) -> Result<Output> {
-    let Some(signal) = interrupt else {
+fn run_to_end(mut command: Command, case: &Case) -> Result<Output> {
+    let Some(signal) = case.interrupt else {
         return Ok(command.output()?);
     };
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut first = [0; 1];
     let mut pipe = child.stdout.take().context("no pipe")?;
     let started = pipe.read(&mut first)?;
+    let top = if case.top { top_of(child.id())? } else { Vec::new() };
     kill(Pid::from_raw(child.id() as i32), signal)?;
     let mut stdout = first[..started].to_vec();
     pipe.read_to_end(&mut stdout)?;
-    let rest = child.wait_with_output()?;
+    let mut rest = child.wait_with_output()?;
+    rest.stderr.extend(top);
     Ok(Output { stdout, ..rest })
+}
+
+/// What `cob top` prints about the machine of this process, without the variables that the process does not have either.
+fn top_of(pid: u32) -> Result<Vec<u8>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["top", "--once", "--machine", &pid.to_string()]).env_clear().stdin(Stdio::null());
+    let output = command.output()?;
+    Ok([output.stdout, output.stderr].concat())
 }
 
 /// Runs it and compares; gives the kernels' log, too, which outlives the test if it failed: a random failure may not come back.

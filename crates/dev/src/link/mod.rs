@@ -24,7 +24,7 @@ mod stdin;
 
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 
-use ::link::{Config, ExitStatus, LinkError, Message, Output, ToHost, MAX_DATA, MAX_PAYLOAD};
+use ::link::{Config, ExitStatus, LinkError, Message, Output, ToHost, HEADER, MAX_DATA, MAX_PAYLOAD};
 use machine::errno::Result;
 use machine::sync::{Lock, WaitQueue};
 use machine::{ByteStream, Errno, Spawner};
@@ -40,6 +40,8 @@ pub enum Event {
     Resize { rows: u16, cols: u16 },
     /// Somebody wants to know what the kernels do ([`Link::report`]).
     Inspect,
+    /// The host wants the text of /proc/cob/activity ([`Link::activity`]).
+    Activity,
     /// The link is of no use any more: the host broke it, or the device did. Nobody is left to run for.
     Lost,
 }
@@ -112,6 +114,11 @@ impl Link {
     pub fn report(&self, text: &str) {
         let text = parts(text).next().unwrap_or_default();
         self.post(&ToHost::Report(text));
+    }
+
+    /// Sends the text of /proc/cob/activity. Of a long one the lines that fit.
+    pub fn activity(&self, text: &str) {
+        self.post(&ToHost::Activity(String::from(first_lines(text, MAX_PAYLOAD - HEADER))));
     }
 
     /// The next signal, size or loss. One task waits for them.
@@ -295,6 +302,18 @@ fn parts(text: &str) -> impl Iterator<Item = String> + '_ {
         rest = after;
         (!part.is_empty()).then(|| String::from(part))
     })
+}
+
+/// The whole lines of `text` that fit into so many bytes.
+fn first_lines(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    match end == text.len() {
+        true => text,
+        false => &text[..text[..end].rfind('\n').map_or(0, |at| at + 1)],
+    }
 }
 
 /// Bytes of a message as it travels.

@@ -41,6 +41,8 @@ pub struct State {
     resize: Option<(u16, u16)>,
     /// Somebody wants to know what the kernels do.
     inspect: bool,
+    /// The host wants the text of /proc/cob/activity.
+    activity: bool,
     /// Set once; from then on everything fails with EIO.
     lost: Option<LinkError>,
     lost_told: bool,
@@ -63,6 +65,7 @@ impl State {
             signals: 0,
             resize: None,
             inspect: false,
+            activity: false,
             last_beat: 0,
             lost: None,
             lost_told: false,
@@ -120,6 +123,10 @@ impl State {
                 self.inspect = true;
                 changed.events = true;
             }
+            ToGuest::Activity => {
+                self.activity = true;
+                changed.events = true;
+            }
             ToGuest::Closed(output) => {
                 self.outputs[output as usize].closed = true;
                 changed.outputs[output as usize] = true;
@@ -158,6 +165,9 @@ impl State {
         }
         if core::mem::take(&mut self.inspect) {
             return Some(Event::Inspect);
+        }
+        if core::mem::take(&mut self.activity) {
+            return Some(Event::Activity);
         }
         // Told once: a task that asks again in a loop must not spin.
         (self.lost.is_some() && !core::mem::replace(&mut self.lost_told, true)).then_some(Event::Lost)
