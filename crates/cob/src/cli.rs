@@ -85,6 +85,10 @@ pub struct MachineOptions {
     /// Make DIR writable for the program; may be repeated.
     #[arg(long, value_name = "DIR")]
     pub share: Vec<PathBuf>,
+    /// A disk inside (/dev/vda, then vdb, ...), whose bytes are those of FILE; may be repeated. `ro`: nobody inside may write it. `serial`: what it is called
+    /// inside (20 bytes). `size`: FILE is made with so many bytes if it is not there.
+    #[arg(long, value_name = "FILE[,ro][,serial=NAME][,size=SIZE]", value_parser = disk)]
+    pub disk: Vec<Disk>,
     /// End the machine after so many seconds, with status 124.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<f64>,
@@ -106,6 +110,15 @@ pub struct MachineOptions {
     /// Words for the kernel command line, such as cob.partition=node.
     #[arg(long, value_name = "WORDS")]
     pub append: Option<String>,
+}
+
+/// A disk of the machine, and the file that has its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    pub file: PathBuf,
+    pub read_only: bool,
+    pub serial: String,
+    pub size: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -215,6 +228,15 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Stop> {
 
 /// `512M`, `4G`, `1GiB`; a bare number is MiB as in QEMU. At least 64 MiB.
 fn memory_size(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
+    if bytes < 64 << 20 {
+        return Err("a machine needs at least 64M".to_string());
+    }
+    Ok(bytes)
+}
+
+/// The same without a least size.
+fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().map_err(|_| "expected a size such as 512M or 4G".to_string())?;
     let shift = match text[digits..].to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
@@ -224,11 +246,23 @@ fn memory_size(text: &str) -> Result<u64, String> {
         "t" => 40,
         unit => return Err(format!("unknown unit {unit:?}")),
     };
-    let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 46).ok_or("too large")?;
-    if bytes < 64 << 20 {
-        return Err("a machine needs at least 64M".to_string());
+    Ok(number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 46).ok_or("too large")?)
+}
+
+fn disk(text: &str) -> Result<Disk, String> {
+    let mut words = text.split(',');
+    let file = words.next().filter(|file| !file.is_empty()).ok_or("a file is missing")?;
+    let mut disk = Disk { file: file.into(), read_only: false, serial: String::new(), size: None };
+    for word in words {
+        match word.split_once('=') {
+            None if word == "ro" => disk.read_only = true,
+            Some(("serial", name)) if !name.is_empty() && name.len() <= 20 => disk.serial = name.to_string(),
+            Some(("serial", _)) => return Err("a serial number has 1 to 20 bytes".to_string()),
+            Some(("size", size)) => disk.size = Some(bytes(size)?),
+            _ => return Err(format!("{word:?}: expected ro, serial=NAME or size=SIZE")),
+        }
     }
-    Ok(bytes)
+    Ok(disk)
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

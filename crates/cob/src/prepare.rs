@@ -2,6 +2,7 @@
 //! anything starts.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -11,7 +12,7 @@ use link::{Config, Rlimit, Root, Share, VERSION};
 use nix::sys::resource::{getrlimit, Resource};
 use nix::sys::stat::{umask, Mode};
 
-use crate::cli::{MachineOptions, Placement};
+use crate::cli::{Disk, MachineOptions, Placement};
 use crate::program;
 use crate::terminal::Terminal;
 use crate::vm::{self, Machine};
@@ -99,9 +100,21 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         counts_time: false,
         link: true,
         shares,
+        disks: options.disk.iter().map(prepared).collect::<Result<_>>()?,
         log: PathBuf::new(),
     };
     Ok((config, machine))
+}
+
+/// The disk with its file's whole path, which is made if it is to be and is not there.
+fn prepared(disk: &Disk) -> Result<Disk> {
+    let name = || disk.file.display().to_string();
+    if let Some(size) = disk.size.filter(|_| !disk.file.exists()) {
+        File::create(&disk.file).and_then(|file| file.set_len(size)).with_context(name)?;
+    }
+    let file = disk.file.canonicalize().with_context(name)?;
+    OpenOptions::new().read(true).write(!disk.read_only).open(&file).with_context(name)?;
+    Ok(Disk { file, ..disk.clone() })
 }
 
 /// The host does not look into an initramfs, so it cannot search a program there.

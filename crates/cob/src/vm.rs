@@ -16,7 +16,7 @@ use nix::fcntl::{fcntl, FcntlArg, FdFlag};
 use nix::sys::socket::{setsockopt, socketpair, sockopt, AddressFamily, SockFlag, SockType};
 use tempfile::TempDir;
 
-use crate::cli::Accel;
+use crate::cli::{Accel, Disk};
 use crate::trace::GuestMemory;
 
 /// Larger than all windows of the link together with what control frames can add: see `link::Window`.
@@ -48,6 +48,7 @@ pub struct Machine {
     pub link: bool,
     /// Mount tag, directory, writable.
     pub shares: Vec<(String, PathBuf, bool)>,
+    pub disks: Vec<Disk>,
     pub log: PathBuf,
 }
 
@@ -198,6 +199,16 @@ fn arguments(machine: &Machine, link: &OwnedFd, monitor: &OwnedFd) -> Result<Vec
             &format!("local,id=fs{index},security_model=none,multidevs=remap,readonly={readonly},path={path}"),
             "-device",
             &format!("virtio-9p-pci,fsdev=fs{index},mount_tag={tag},disable-legacy=on"),
+        ]);
+    }
+    for (index, disk) in machine.disks.iter().enumerate() {
+        let (path, readonly) = (option_text(&disk.file)?, if disk.read_only { "on" } else { "off" });
+        let serial = if disk.serial.is_empty() { String::new() } else { format!(",serial={}", disk.serial) };
+        add(&[
+            "-drive",
+            &format!("if=none,id=disk{index},format=raw,discard=unmap,readonly={readonly},file={path}"),
+            "-device",
+            &format!("virtio-blk-pci,drive=disk{index},disable-legacy=on{serial}"),
         ]);
     }
     if let Some(shared) = machine.shared_memory.as_ref().filter(|_| machine.nodes < 2) {

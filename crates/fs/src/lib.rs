@@ -21,6 +21,7 @@ extern crate alloc;
 #[macro_use]
 extern crate std;
 
+pub mod block;
 pub mod cache;
 pub mod chardev;
 pub mod devfs;

@@ -4,14 +4,15 @@
 
 use crate::services::Kernel;
 use alloc::{format, string::String, sync::Arc, vec::Vec};
-use dev::{link::Link, ninep};
+use dev::{block, link::Link, ninep};
 use fs::{
+    block::Disks,
     initramfs,
     ninep::{Options, Share},
     tmpfs::Tmpfs,
     tty::Terminals,
     union::Union,
-    Caller, FileSystem, LocalPaths,
+    Caller, FileSystem, LocalPaths, Services,
 };
 use link::{Config, Root};
 use linux::tree::Tree;
@@ -22,12 +23,14 @@ use platform::virtio;
 pub struct DeviceSet {
     pub link: Option<Arc<Link>>,
     pub shares: Vec<(Vec<u8>, Arc<dyn machine::Exchange>)>,
+    /// Disks whose serial numbers nobody has asked for yet: features, configuration, queues.
+    disks: Vec<(u64, Vec<u8>, Vec<Arc<dyn machine::Exchange>>)>,
 }
 
 impl DeviceSet {
     pub fn open(kernel: &Kernel) -> DeviceSet {
         let cpu = kernel.system.cpu.cpus()[0];
-        let mut set = DeviceSet { link: None, shares: Vec::new() };
+        let mut set = DeviceSet { link: None, shares: Vec::new(), disks: Vec::new() };
         for found in virtio::find(kernel.plan.topology.ecam) {
             let name = alloc::format!("{found}");
             if found.is_console() {
@@ -43,9 +46,33 @@ impl DeviceSet {
                     },
                     Err(error) => log::error!("{name}: {error}"),
                 }
+            } else if found.is_block() {
+                match found.block(kernel.system.cpu.cpus(), block::FEATURES, block::queues) {
+                    Ok((features, configuration, queues)) => {
+                        let queues = queues.into_iter().map(|queue| queue as Arc<dyn machine::Exchange>).collect();
+                        set.disks.push((features, configuration, queues));
+                    }
+                    Err(error) => log::error!("{name}: {error}"),
+                }
             }
         }
         set
+    }
+
+    /// Looks at all disks: what they are called, and their partitions.
+    async fn disks(&self, services: &Arc<Services>) -> Arc<Disks> {
+        let disks = Arc::new(Disks::default());
+        for (features, configuration, queues) in &self.disks {
+            match block::Disk::start(queues.clone(), *features, configuration).await {
+                Ok(disk) => {
+                    for volume in disks.add(services, Arc::new(disk)).await {
+                        log::info!("{}: {} KiB", volume.name(), volume.sectors() / 2);
+                    }
+                }
+                Err(error) => log::error!("a disk: {error:?}"),
+            }
+        }
+        disks
     }
 
     fn share(&self, tag: &[u8]) -> Result<Arc<dyn machine::Exchange>> {
@@ -69,7 +96,7 @@ pub async fn mount(
         }
         Root::Initramfs => Tmpfs::new(services, 0o755),
     };
-    let tree = Tree::new(&kernel.system, services, root);
+    let tree = Tree::new(&kernel.system, services, root, &devices.disks(services).await);
     let (paths, terminals) = (tree.paths.clone(), tree.terminals.clone());
     if config.root == Root::Initramfs {
         let archive = platform::initramfs::take()

@@ -47,11 +47,13 @@ fn pseudo_file_systems(
     services: &Arc<fs::Services>,
     paths: &Arc<fs::LocalPaths>,
     terminals: &Arc<fs::tty::Terminals>,
+    disks: &Arc<fs::block::Disks>,
 ) -> Vec<Pseudo> {
-    let proc = procfs::proc::tree(system, services, paths, terminals, arch::cpuinfo);
+    let shown = procfs::proc::Shown { paths, terminals, disks };
+    let proc = procfs::proc::tree(system, services, shown, arch::cpuinfo);
     alloc::vec![
         ("/proc", proc as Arc<dyn fs::FileSystem>, "proc"),
-        ("/sys", procfs::sys::tree(system, services, arch::caches), "sysfs"),
+        ("/sys", procfs::sys::tree(system, services, disks, arch::caches), "sysfs"),
         ("/dev/pts", fs::tty::devpts::tree(services, terminals), "devpts"),
     ]
 }

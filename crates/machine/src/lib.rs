@@ -14,6 +14,7 @@ pub mod account;
 mod address;
 mod arch;
 mod bits;
+pub mod block;
 pub mod collections;
 mod counted;
 mod cpu;

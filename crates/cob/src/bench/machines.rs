@@ -189,6 +189,7 @@ impl Setup {
             counts_time: self.counts_time,
             link: false,
             shares: Vec::new(),
+            disks: Vec::new(),
             log: log.clone(),
         };
         let start = Instant::now();

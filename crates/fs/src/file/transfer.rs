@@ -183,6 +183,18 @@ impl<'a> Frames<'a> {
         Frames { start, end: self.end.min(start + bytes), ..*self }
     }
 
+    /// The pieces of pages that they are, in their order: frame, offset in it, and length.
+    pub fn pieces(&self) -> impl Iterator<Item = (Frame, usize, usize)> + 'a {
+        let Frames { frames, mut start, end, .. } = *self;
+        core::iter::from_fn(move || {
+            let within = start % PAGE_SIZE;
+            let bytes = (end - start).min(PAGE_SIZE - within);
+            let frame = (bytes > 0).then(|| frames[start / PAGE_SIZE])?;
+            start += bytes;
+            Some((frame, within, bytes))
+        })
+    }
+
     /// Puts bytes there, and moves on.
     pub fn put(&mut self, from: &[u8]) {
         self.advance(from.len(), |memory, frame, within, part| memory.write(frame, within, &from[part]))

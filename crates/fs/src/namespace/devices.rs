@@ -36,11 +36,15 @@ pub(crate) struct Named {
 /// Kind, major and minor; a minor of None takes all the others of its major.
 type Numbers = (u32, u32, Option<u32>);
 
+/// Has devices keep what was written to them.
+pub type Syncer = Arc<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
 #[derive(Default)]
 pub struct Devices {
     openers: Lock<BTreeMap<Numbers, Opener>>,
     named: Lock<Vec<Named>>,
     fifo: Lock<Option<FifoOpener>>,
+    syncer: Lock<Option<Syncer>>,
 }
 
 impl Devices {
@@ -57,6 +61,19 @@ impl Devices {
 
     pub fn set_fifo(&self, opener: FifoOpener) {
         *self.fifo.lock() = Some(opener);
+    }
+
+    /// sync(2) asks it, too.
+    pub fn set_syncer(&self, syncer: Syncer) {
+        *self.syncer.lock() = Some(syncer);
+    }
+
+    pub(crate) async fn sync(&self) -> Result<()> {
+        let syncer = self.syncer.lock().clone();
+        match syncer {
+            Some(sync) => sync().await,
+            None => Ok(()),
+        }
     }
 
     /// All that were registered with a name.

@@ -94,7 +94,8 @@ impl LocalPaths {
         for mount in self.mounts.list() {
             mount.file_system.sync().await?;
         }
-        Ok(())
+        // What file systems have written may be a disk's.
+        self.devices.sync().await
     }
 
     /// Before a name is cached: drops old ones if there are too many.

@@ -185,6 +185,12 @@ impl Link for &'static str {
     }
 }
 
+impl Link for alloc::string::String {
+    fn follow<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
+        ready(Ok(Followed::Path(self.as_bytes().to_vec())))
+    }
+}
+
 /// Text that a function makes without waiting.
 pub struct Text<F>(pub F);
 

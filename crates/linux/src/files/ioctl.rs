@@ -22,7 +22,9 @@ enum Argument {
     Both(usize),
 }
 
+const SHORT: usize = 2;
 const INT: usize = 4;
+const LONG: usize = 8;
 const TERMIOS: usize = 36;
 const TERMIO: usize = 18;
 const WINSIZE: usize = 8;
@@ -54,6 +56,20 @@ fn argument(request: u32) -> Argument {
         | raw::TIOCMBIS
         | raw::TIOCMBIC
         | raw::TIOCSSOFTCAR => Argument::In(INT),
+        raw::BLKGETSIZE | raw::BLKRAGET | raw::BLKFRAGET => Argument::Out(LONG),
+        raw::BLKSSZGET
+        | raw::BLKPBSZGET
+        | raw::BLKROGET
+        | raw::BLKIOMIN
+        | raw::BLKIOOPT
+        | raw::BLKALIGNOFF
+        | raw::BLKDISCARDZEROES => Argument::Out(INT),
+        raw::BLKROTATIONAL | raw::BLKSECTGET => Argument::Out(SHORT),
+        raw::BLKROSET => Argument::In(INT),
+        raw::BLKDISCARD | raw::BLKSECDISCARD | raw::BLKZEROOUT => Argument::In(2 * LONG),
+        // Encoded with size_t, but it is an int.
+        raw::BLKBSZGET => Argument::Out(INT),
+        raw::BLKBSZSET => Argument::In(INT),
         // Encoded as if its argument were an address.
         raw::TIOCSIG => Argument::Value,
         _ => encoded(request),

@@ -21,6 +21,7 @@ use super::ring::Ring;
 const VIRTIO_VENDOR: u16 = 0x1af4;
 /// Device ids of 1.x devices start here, those of devices that can also be used in the old way at 0x1000.
 const MODERN: u16 = 0x1040;
+const TRANSITIONAL_BLOCK: u16 = 0x1001;
 const TRANSITIONAL_CONSOLE: u16 = 0x1003;
 const TRANSITIONAL_9P: u16 = 0x1009;
 
@@ -60,7 +61,7 @@ pub struct Found {
     kind: DeviceType,
 }
 
-/// All virtio consoles and 9P servers of the machine, in the order of their place on the bus. Which of them this
+/// All virtio consoles, 9P servers and disks of the machine, in the order of their place on the bus. Which of them this
 /// kernel may open is the partition plan's decision.
 pub fn find(ecam: Option<Ecam>) -> Vec<Found> {
     let pci = Arc::new(Pci::new(ecam));
@@ -76,9 +77,11 @@ pub fn find(ecam: Option<Ecam>) -> Vec<Found> {
 fn kind((vendor, device): (u16, u16)) -> Option<DeviceType> {
     const CONSOLE: u16 = MODERN + DeviceType::Console as u16;
     const NINEP: u16 = MODERN + DeviceType::_9P as u16;
+    const BLOCK: u16 = MODERN + DeviceType::Block as u16;
     match (vendor, device) {
         (VIRTIO_VENDOR, CONSOLE | TRANSITIONAL_CONSOLE) => Some(DeviceType::Console),
         (VIRTIO_VENDOR, NINEP | TRANSITIONAL_9P) => Some(DeviceType::_9P),
+        (VIRTIO_VENDOR, BLOCK | TRANSITIONAL_BLOCK) => Some(DeviceType::Block),
         _ => None,
     }
 }
@@ -90,6 +93,10 @@ impl Found {
 
     pub fn is_ninep(&self) -> bool {
         self.kind == DeviceType::_9P
+    }
+
+    pub fn is_block(&self) -> bool {
+        self.kind == DeviceType::Block
     }
 
     /// Opens port 0 of a console; its interrupts go to `cpu`. Without VIRTIO_CONSOLE_F_MULTIPORT, queue 0 is what the
@@ -114,13 +121,33 @@ impl Found {
         Ok((device.registers.configuration(), queue))
     }
 
+    /// Opens a disk, of which crate `dev` wants `features`; `queues` says how many queues it has by those that both have agreed on and its configuration. Each CPU
+    /// gets the interrupts of a queue, as long as there are queues. Gives the features, the configuration and the queues.
+    pub fn block(
+        self,
+        cpus: &[CpuId],
+        features: u64,
+        queues: impl Fn(u64, &[u8]) -> u16,
+    ) -> Result<(u64, Vec<u8>, Vec<Arc<Queue>>), DeviceError> {
+        let mut device = self.prepare(features)?;
+        let (agreed, configuration) = (device.agreed, device.registers.configuration());
+        let mut opened = Vec::new();
+        for (index, cpu) in (0..queues(agreed, &configuration)).zip(cpus) {
+            let queue = Arc::new(RequestQueue::new(device.ring(index)?));
+            device.connect(index, queue.clone(), *cpu)?;
+            opened.push(queue);
+        }
+        device.registers.start();
+        Ok((agreed, configuration, opened))
+    }
+
     /// Up to the point where queues can be set up.
     fn prepare(&self, features: u64) -> Result<Device, DeviceError> {
         self.pci.enable(self.at);
         let mut registers = Registers::find(&self.pci, self.at, self.kind)?;
-        registers.negotiate(features)?;
+        let agreed = registers.negotiate(features)?;
         let msix = Msix::enable(&self.pci, self.at).ok_or(DeviceError::NoInterrupt)?;
-        Ok(Device { registers, msix })
+        Ok(Device { registers, msix, agreed })
     }
 }
 
@@ -134,6 +161,8 @@ impl fmt::Display for Found {
 struct Device {
     registers: Registers,
     msix: Msix,
+    /// Features that it has and that were wanted.
+    agreed: u64,
 }
 
 impl Device {

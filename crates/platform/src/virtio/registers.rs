@@ -85,8 +85,8 @@ impl Registers {
         Ok(Registers { kind, common, notify, notify_multiplier, configuration, vector: 0, started: false })
     }
 
-    /// Resets the device and accepts of `wanted` what it offers (3.1.1, steps 1 to 6).
-    pub fn negotiate(&mut self, wanted: u64) -> Result<(), DeviceError> {
+    /// Resets the device and accepts of `wanted` what it offers (3.1.1, steps 1 to 6); says what that is.
+    pub fn negotiate(&mut self, wanted: u64) -> Result<u64, DeviceError> {
         self.set_status(DeviceStatus::empty());
         // The device may take its time to reset (4.1.4.3.2), but a device that takes a million reads is dead.
         if !(0..1_000_000).any(|_| self.get_status() == DeviceStatus::empty()) {
@@ -104,7 +104,7 @@ impl Registers {
         if !self.get_status().contains(DeviceStatus::FEATURES_OK) {
             return Err(DeviceError::Refused);
         }
-        Ok(())
+        Ok(accepted)
     }
 
     /// Step 8: from now on the device works.

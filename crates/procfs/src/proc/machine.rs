@@ -28,6 +28,7 @@ pub(super) const FILES: &[(&str, Maker)] = files! {
     "cmdline" command_line;
     "devices" devices;
     "partitions" partitions;
+    "diskstats" diskstats;
     "swaps" swaps;
     "interrupts" interrupts;
     "vmstat" vmstat;
@@ -191,18 +192,38 @@ async fn command_line(_proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     Ok(b"\n".to_vec())
 }
 
-async fn devices(_proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
+async fn devices(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     put!(text, "Character devices:\n");
     for (major, name) in [(1, "mem"), (5, "/dev/tty"), (5, "/dev/console"), (5, "/dev/ptmx"), (136, "pts")] {
         put!(text, "{major:3} {name}\n");
     }
     put!(text, "\nBlock devices:\n");
+    if let Some(volume) = proc.disks.list().first() {
+        put!(text, "{:3} virtblk\n", volume.number().0);
+    }
     Ok(text.0)
 }
 
-async fn partitions(_proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
-    Ok(b"major minor  #blocks  name\n\n".to_vec())
+async fn partitions(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
+    let mut text = Text::default();
+    put!(text, "major minor  #blocks  name\n\n");
+    for volume in proc.disks.list() {
+        let (major, minor) = volume.number();
+        put!(text, "{major:4}  {minor:7} {:10} {}\n", volume.sectors() / 2, volume.name());
+    }
+    Ok(text.0)
+}
+
+async fn diskstats(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
+    let mut text = Text::default();
+    for volume in proc.disks.list() {
+        let (major, minor) = volume.number();
+        put!(text, "{major:4} {minor:7} {}", volume.name());
+        volume.stats().numbers().iter().for_each(|number| put!(text, " {number}"));
+        put!(text, "\n");
+    }
+    Ok(text.0)
 }
 
 async fn swaps(_proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {

@@ -92,8 +92,8 @@ impl Directory {
         self.file(name, fs::synthetic::Text(move |_: &Caller| text.clone()))
     }
 
-    pub fn link(self, name: &str, target: &'static str) -> Self {
-        let node = Node::link(self.ino(name), target);
+    pub fn link(self, name: &str, target: impl Into<String>) -> Self {
+        let node = Node::link(self.ino(name), target.into());
         self.with(name, node)
     }
 

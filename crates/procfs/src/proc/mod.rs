@@ -50,6 +50,7 @@ use alloc::{
     vec::Vec,
 };
 use fs::{
+    block::Disks,
     namespace::Mount,
     synthetic::{Node, Synthetic, PROC_MAGIC},
     tty::Terminals,
@@ -68,6 +69,7 @@ pub(crate) struct Proc {
     /// Where it is mounted: it does not hold what holds it.
     paths: Weak<LocalPaths>,
     pub terminals: Arc<Terminals>,
+    pub disks: Arc<Disks>,
     boot_id: [u8; 16],
     cpuinfo: CpuInfo,
 }
@@ -78,12 +80,19 @@ impl Proc {
     }
 }
 
+/// What /proc shows beside the processes.
+pub struct Shown<'a> {
+    /// The tree that it is to be mounted in.
+    pub paths: &'a Arc<LocalPaths>,
+    pub terminals: &'a Arc<Terminals>,
+    pub disks: &'a Arc<Disks>,
+}
+
 /// The tree for /proc.
 pub fn tree(
     system: &Arc<System>,
     services: &Arc<Services>,
-    paths: &Arc<LocalPaths>,
-    terminals: &Arc<Terminals>,
+    Shown { paths, terminals, disks }: Shown<'_>,
     cpuinfo: CpuInfo,
 ) -> Arc<Synthetic> {
     let mut boot_id = [0; 16];
@@ -92,6 +101,7 @@ pub fn tree(
         system: system.clone(),
         paths: Arc::downgrade(paths),
         terminals: terminals.clone(),
+        disks: disks.clone(),
         boot_id,
         cpuinfo,
     });

@@ -3,6 +3,7 @@
 //!
 //! Kernels join while the machine runs, so what depends on them is made anew at every lookup ([`Rebuilt`]).
 
+mod block;
 mod cpu;
 mod net;
 mod node;
@@ -14,6 +15,7 @@ use crate::proc::made::Directory as Names;
 use ::process::System;
 use alloc::{boxed::Box, sync::Arc};
 use fs::{
+    block::{Disks, Volume},
     inode::listing::Listing,
     synthetic::{hash_ino, Directory, Fixed, Node, Synthetic},
     Caller, Services,
@@ -24,25 +26,28 @@ use machine::{errno::Result, BoxFuture, Errno};
 const MAGIC: u64 = 0x6265_6572;
 
 /// The tree for /sys.
-pub fn tree(system: &Arc<System>, services: &Arc<Services>, caches: Caches) -> Arc<Synthetic> {
-    Synthetic::new(services, "sysfs", MAGIC, Node::directory(1, root(system, caches)))
+pub fn tree(system: &Arc<System>, services: &Arc<Services>, disks: &Disks, caches: Caches) -> Arc<Synthetic> {
+    Synthetic::new(services, "sysfs", MAGIC, Node::directory(1, root(system, &disks.list(), caches)))
 }
 
-fn root(system: &Arc<System>, caches: Caches) -> Fixed {
+fn root(system: &Arc<System>, volumes: &[Arc<Volume>], caches: Caches) -> Fixed {
     let empty = |names: Names| names;
     Names::new("/sys")
-        .directory("block", empty)
+        .directory("block", |names| block::disks(names, volumes))
         .directory("bus", |names| names.directory("cpu", empty).directory("node", empty))
         .directory("class", |names| {
             names
-                .directory("block", empty)
+                .directory("block", |names| block::class(names, volumes))
                 .directory("net", |names| names.link("lo", net::LINK))
                 .directory("tty", empty)
         })
-        .directory("dev", |names| names.directory("block", empty).directory("char", empty))
+        .directory("dev", |names| {
+            names.directory("block", |names| block::numbers(names, volumes)).directory("char", empty)
+        })
         .directory("devices", |names| {
             names
                 .directory("virtual", |names| {
+                    let names = names.directory("block", |names| block::devices(names, volumes));
                     names.directory("net", |names| {
                         names.directory("lo", |names| net::interface(names, "/sys/devices/virtual/net/lo"))
                     })

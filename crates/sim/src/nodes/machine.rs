@@ -148,7 +148,8 @@ impl<U: UserMode + 'static> Nodes<U> {
         let (late, held) = (root.node.paths.clone(), self.root.clone());
         self.run(root.id, async move {
             let tmpfs = Tmpfs::new(&services, 0o755);
-            let tree = (furniture == Furniture::All).then(|| Tree::new(&system, &services, tmpfs.clone()));
+            let tree =
+                (furniture == Furniture::All).then(|| Tree::new(&system, &services, tmpfs.clone(), &Arc::default()));
             let paths = match &tree {
                 Some(tree) => tree.paths.clone(),
                 None => LocalPaths::new(services.clone(), tmpfs, Arc::default()),

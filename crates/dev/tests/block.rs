@@ -1,0 +1,184 @@
+//! A disk against a device of bytes in memory.
+
+#[path = "../../fs/tests/common/memory.rs"]
+mod memory;
+
+use dev::block::{queues, Disk, FEATURES};
+use machine::{
+    block::{BlockDevice, BlockOp, Piece, Pieces},
+    errno::Result,
+    BoxFuture, Errno, Exchange, Frame, Memory,
+};
+use memory::FakeMemory;
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
+
+const OK: u8 = 0;
+const READ_ONLY: u64 = 1 << 5;
+const QUEUES: u64 = 1 << 12;
+// virtio 1.2, 5.2.6.
+const READ: u32 = 0;
+const WRITE: u32 = 1;
+const FLUSH: u32 = 4;
+const GET_ID: u32 = 8;
+const WRITE_ZEROES: u32 = 13;
+
+/// Answers as a device does that has these bytes.
+struct Bytes {
+    bytes: Mutex<Vec<u8>>,
+    asked: Mutex<Vec<u32>>,
+    status: u8,
+}
+
+impl Exchange for Bytes {
+    fn exchange(&self, request: Vec<u8>, room: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
+        let word = |at: usize| u32::from_le_bytes(*request[at..].first_chunk().unwrap());
+        let sector = |at: usize| u64::from_le_bytes(*request[at..].first_chunk().unwrap()) as usize * 512;
+        let mut bytes = self.bytes.lock().unwrap();
+        self.asked.lock().unwrap().push(word(0));
+        let mut reply = match word(0) {
+            READ => bytes[sector(8)..sector(8) + room - 1].to_vec(),
+            WRITE => {
+                bytes[sector(8)..sector(8) + request.len() - 16].copy_from_slice(&request[16..]);
+                Vec::new()
+            }
+            WRITE_ZEROES => {
+                bytes[sector(16)..sector(16) + word(24) as usize * 512].fill(0);
+                Vec::new()
+            }
+            GET_ID => {
+                let mut id = b"a disk".to_vec();
+                id.resize(20, 0);
+                id
+            }
+            _ => Vec::new(),
+        };
+        reply.push(self.status);
+        Box::pin(std::future::ready(Ok(reply)))
+    }
+}
+
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("the fake answers at once"),
+    }
+}
+
+/// 8 sectors, blocks of 512 bytes, and what `features` say of the rest.
+fn disk(features: u64, status: u8) -> (Arc<Bytes>, Disk) {
+    let device = Arc::new(Bytes { bytes: Mutex::new(vec![7; 8 * 512]), asked: Mutex::default(), status });
+    let mut configuration = vec![0; 60];
+    configuration[0] = 8;
+    configuration[20..24].copy_from_slice(&512u32.to_le_bytes());
+    configuration[24] = 3;
+    configuration[34] = 4;
+    configuration[36] = 2;
+    configuration[48] = 4;
+    let disk = now(Disk::start(vec![device.clone()], features, &configuration)).unwrap();
+    device.asked.lock().unwrap().clear();
+    assert_eq!(queues(features, &configuration), if features & QUEUES != 0 { 4 } else { 1 });
+    (device, disk)
+}
+
+#[test]
+fn a_disk_says_what_it_is() {
+    let (_, all) = disk(FEATURES - READ_ONLY, OK);
+    let limits = all.limits();
+    assert_eq!((limits.sectors, limits.block, limits.physical_block), (8, 512, 4096));
+    assert_eq!((limits.most_discarded, limits.most_zeroed, limits.caches_writes), (2, 4, true));
+    assert_eq!(limits.serial, b"a disk");
+    let (_, plain) = disk(0, OK);
+    let limits = plain.limits();
+    assert_eq!(
+        (limits.physical_block, limits.most_discarded, limits.most_zeroed, limits.caches_writes),
+        (512, 0, 0, false)
+    );
+}
+
+fn fake_memory() -> (Arc<dyn Memory>, Frame) {
+    let memory: Arc<dyn Memory> = Arc::new(FakeMemory::new(4));
+    let frame = memory.alloc().unwrap();
+    (memory, frame)
+}
+
+fn piece(frame: Frame, offset: usize, bytes: usize) -> Piece {
+    Piece { frame, offset, bytes }
+}
+
+#[test]
+fn bytes_go_both_ways_in_pieces_and_no_frame_stays() {
+    let (device, disk) = disk(FEATURES - READ_ONLY, OK);
+    let (memory, frame) = fake_memory();
+    memory.write(frame, 1024, &[1; 512]);
+    memory.write(frame, 0, &[2; 512]);
+    let pages = || {
+        let mut pages = Pieces::none(&memory);
+        pages.push(piece(frame, 1024, 512));
+        pages.push(piece(frame, 0, 512));
+        pages
+    };
+    now(disk.submit(BlockOp::Write, 3, pages())).unwrap();
+    assert_eq!(
+        device.bytes.lock().unwrap()[3 * 512 - 1..5 * 512 + 1],
+        [vec![7], vec![1; 512], vec![2; 512], vec![7]].concat()
+    );
+    device.bytes.lock().unwrap()[4 * 512] = 9;
+    now(disk.submit(BlockOp::Read, 3, pages())).unwrap();
+    let mut read = [0; 2];
+    memory.read(frame, 0, &mut read);
+    assert_eq!((read, memory.count(frame)), ([9, 2], 1));
+    now(disk.submit(BlockOp::WriteZeroes { sectors: 2 }, 3, Pieces::none(&memory))).unwrap();
+    assert_eq!(device.bytes.lock().unwrap()[3 * 512..5 * 512], [0; 1024]);
+    now(disk.submit(BlockOp::Flush, 0, Pieces::none(&memory))).unwrap();
+    assert_eq!(*device.asked.lock().unwrap(), [WRITE, READ, WRITE_ZEROES, FLUSH]);
+}
+
+#[test]
+fn what_is_not_within_the_limits_never_reaches_the_device() {
+    let (device, disk) = disk(FEATURES - READ_ONLY, OK);
+    let (memory, frame) = fake_memory();
+    let ask = |op, sector, bytes: usize| {
+        let mut pages = Pieces::none(&memory);
+        if bytes > 0 {
+            pages.push(piece(frame, 0, bytes));
+        }
+        now(disk.submit(op, sector, pages))
+    };
+    for (op, sector, bytes) in [
+        (BlockOp::Read, 8, 512),
+        (BlockOp::Read, 7, 1024),
+        (BlockOp::Read, u64::MAX, 512),
+        (BlockOp::Write, 0, 100),
+        (BlockOp::Write, 0, 0),
+        (BlockOp::Discard { sectors: 3 }, 0, 0),
+        (BlockOp::WriteZeroes { sectors: 0 }, 0, 0),
+    ] {
+        assert_eq!(ask(op, sector, bytes), Err(Errno::EINVAL), "{op:?} {sector} {bytes}");
+    }
+    assert!(device.asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_a_disk_cannot_do_is_refused() {
+    let (memory, frame) = fake_memory();
+    let (device, plain) = disk(0, OK);
+    let none = || Pieces::none(&memory);
+    assert_eq!(now(plain.submit(BlockOp::Flush, 0, none())), Ok(()));
+    assert_eq!(now(plain.submit(BlockOp::Discard { sectors: 1 }, 0, none())), Err(Errno::EOPNOTSUPP));
+    assert!(device.asked.lock().unwrap().is_empty());
+    let (_, read_only) = disk(FEATURES, OK);
+    let mut pages = none();
+    pages.push(piece(frame, 0, 512));
+    assert_eq!(now(read_only.submit(BlockOp::Write, 0, pages)), Err(Errno::EPERM));
+    for (status, errno) in [(1, Errno::EIO), (2, Errno::EOPNOTSUPP), (9, Errno::EIO)] {
+        let (_, broken) = disk(0, status);
+        let mut pages = none();
+        pages.push(piece(frame, 0, 512));
+        assert_eq!(now(broken.submit(BlockOp::Read, 0, pages)), Err(errno));
+    }
+}

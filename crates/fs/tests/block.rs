@@ -1,0 +1,313 @@
+//! Disks over a device of bytes in memory: their partitions, their page caches, what reaches the device and when, and what its errors become.
+
+mod common;
+
+use common::{block_on, user, Kernel};
+use fs::{
+    block::{BlockFile, Disks, Volume},
+    file::Access,
+    File, OpenFlags, Whence,
+};
+use linux_raw_sys::ioctl as raw;
+use machine::{
+    block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR},
+    errno::Result,
+    BoxFuture, Errno,
+};
+use std::sync::{
+    atomic::{AtomicBool, Ordering::SeqCst},
+    Arc, Mutex,
+};
+
+struct Bytes {
+    limits: BlockLimits,
+    bytes: Mutex<Vec<u8>>,
+    asked: Mutex<Vec<(BlockOp, u64, usize)>>,
+    fails: AtomicBool,
+}
+
+impl Bytes {
+    fn new(bytes: Vec<u8>) -> Bytes {
+        let limits = BlockLimits {
+            sectors: bytes.len() as u64 / SECTOR,
+            block: 512,
+            physical_block: 4096,
+            caches_writes: true,
+            most_bytes: 8192,
+            most_discarded: 0,
+            most_zeroed: 8,
+            ..BlockLimits::default()
+        };
+        Bytes { limits, bytes: Mutex::new(bytes), asked: Mutex::default(), fails: AtomicBool::new(false) }
+    }
+
+    fn taken(&self) -> Vec<(BlockOp, u64, usize)> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+}
+
+impl BlockDevice for Bytes {
+    fn limits(&self) -> &BlockLimits {
+        &self.limits
+    }
+
+    fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {
+        assert!(pages.len() <= self.limits.most_bytes);
+        self.asked.lock().unwrap().push((op, sector, pages.len()));
+        let answer = match self.fails.load(SeqCst) {
+            true => Err(Errno::EIO),
+            false => {
+                let (mut bytes, from) = (self.bytes.lock().unwrap(), (sector * SECTOR) as usize);
+                match op {
+                    BlockOp::Read => pages.copy_from(&bytes[from..from + pages.len()]),
+                    BlockOp::Write => {
+                        let mut written = Vec::new();
+                        pages.copy_to(&mut written);
+                        bytes[from..from + written.len()].copy_from_slice(&written);
+                    }
+                    BlockOp::WriteZeroes { sectors } => bytes[from..from + sectors as usize * 512].fill(0),
+                    BlockOp::Flush | BlockOp::Discard { .. } => {}
+                }
+                Ok(())
+            }
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+struct Disk {
+    kernel: Kernel,
+    device: Arc<Bytes>,
+    disks: Disks,
+}
+
+impl Disk {
+    fn new(bytes: Vec<u8>) -> Disk {
+        Disk::over(Bytes::new(bytes))
+    }
+
+    fn over(device: Bytes) -> Disk {
+        let (kernel, device, disks) = (Kernel::new(1000), Arc::new(device), Disks::default());
+        block_on(disks.add(&kernel.services, device.clone()));
+        device.taken();
+        Disk { kernel, device, disks }
+    }
+
+    fn volume(&self, name: &str) -> Arc<Volume> {
+        self.disks.list().into_iter().find(|volume| volume.name() == name).unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    fn open(&self, name: &str, flags: OpenFlags) -> Arc<BlockFile> {
+        BlockFile::open(&self.volume(name), flags, None).unwrap()
+    }
+}
+
+fn read(file: &BlockFile, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+    let mut to = vec![0; bytes];
+    let read = block_on(file.read_at(&mut to, offset))?;
+    to.truncate(read);
+    Ok(to)
+}
+
+fn request(file: &BlockFile, request: u32, data: &[u8]) -> Result<Vec<u8>> {
+    let mut data = data.to_vec();
+    block_on(file.ioctl(&user(0), request, &mut data)).map(|_| data)
+}
+
+/// A disk of so many sectors, each filled with its number.
+fn numbered(sectors: usize) -> Vec<u8> {
+    (0..sectors).flat_map(|sector| [sector as u8; 512]).collect()
+}
+
+fn entry(kind: u8, start: u32, sectors: u32) -> Vec<u8> {
+    [&[0, 0, 0, 0, kind, 0, 0, 0][..], &start.to_le_bytes(), &sectors.to_le_bytes()].concat()
+}
+
+fn put_record(disk: &mut [u8], sector: usize, entries: &[Vec<u8>]) {
+    let record = &mut disk[sector * 512..(sector + 1) * 512];
+    record.fill(0);
+    for (at, entry) in entries.iter().enumerate() {
+        record[446 + at * 16..][..16].copy_from_slice(entry);
+    }
+    record[510..].copy_from_slice(&[0x55, 0xaa]);
+}
+
+#[test]
+fn partitions_of_a_boot_record_and_the_logical_ones_behind() {
+    let mut bytes = numbered(200);
+    put_record(&mut bytes, 0, &[entry(0x83, 10, 20), entry(0, 0, 0), entry(0x05, 50, 100), entry(0x83, 190, 100)]);
+    put_record(&mut bytes, 50, &[entry(0x83, 5, 10), entry(0x05, 40, 60)]);
+    put_record(&mut bytes, 90, &[entry(0x83, 2, 8)]);
+    let disk = Disk::new(bytes);
+    let list: Vec<_> = disk.disks.list().iter().map(|it| (it.name().to_string(), it.number(), it.sectors(), it.partition())).collect();
+    let name = |name: &str| name.to_string();
+    assert_eq!(
+        list,
+        [
+            (name("vda"), (254, 0), 200, None),
+            (name("vda1"), (254, 1), 20, Some((1, 10))),
+            // An extended one is shown as two sectors; the fourth reaches past the end.
+            (name("vda3"), (254, 3), 2, Some((3, 50))),
+            (name("vda5"), (254, 5), 10, Some((5, 55))),
+            (name("vda6"), (254, 6), 8, Some((6, 92))),
+        ]
+    );
+    let file = disk.open("vda1", OpenFlags::RDONLY);
+    assert_eq!(read(&file, 512, 2), Ok(vec![11, 11]));
+    assert_eq!(read(&file, 19 * 512 + 510, 100), Ok(vec![29, 29]));
+    assert_eq!(read(&file, 20 * 512, 100), Ok(vec![]));
+}
+
+#[test]
+fn a_chain_of_records_that_goes_in_a_circle_ends() {
+    let mut bytes = numbered(100);
+    put_record(&mut bytes, 0, &[entry(0x0f, 10, 80)]);
+    put_record(&mut bytes, 10, &[entry(0x83, 1, 2), entry(0x05, 10, 20)]);
+    put_record(&mut bytes, 20, &[entry(0x83, 1, 2), entry(0x05, 0, 20)]);
+    assert_eq!(Disk::new(bytes).disks.list().len(), 4);
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let table: Vec<u32> = (0..256u32)
+        .map(|byte| (0..8).fold(byte, |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 }))
+        .collect();
+    !bytes.iter().fold(!0, |sum: u32, byte| sum >> 8 ^ table[usize::from(sum as u8 ^ byte)])
+}
+
+#[test]
+fn partitions_of_a_gpt_are_found_if_its_sums_are_right() {
+    assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    let made = || {
+        let mut bytes = numbered(200);
+        put_record(&mut bytes, 0, &[entry(0xee, 1, 199)]);
+        let mut table = vec![0; 128 * 4];
+        for (at, first, last) in [(0, 40u64, 59u64), (2, 60, 60)] {
+            table[at * 128..at * 128 + 16].fill(9);
+            table[at * 128 + 32..][..8].copy_from_slice(&first.to_le_bytes());
+            table[at * 128 + 40..][..8].copy_from_slice(&last.to_le_bytes());
+        }
+        let mut header = vec![0; 92];
+        header[..8].copy_from_slice(b"EFI PART");
+        header[12..16].copy_from_slice(&92u32.to_le_bytes());
+        header[72..80].copy_from_slice(&2u64.to_le_bytes());
+        header[80..84].copy_from_slice(&4u32.to_le_bytes());
+        header[84..88].copy_from_slice(&128u32.to_le_bytes());
+        header[88..92].copy_from_slice(&crc32(&table).to_le_bytes());
+        let sum = crc32(&header);
+        header[16..20].copy_from_slice(&sum.to_le_bytes());
+        bytes[512..512 + 92].copy_from_slice(&header);
+        bytes[1024..1024 + 512].copy_from_slice(&table);
+        bytes
+    };
+    let partitions = |bytes| -> Vec<_> { Disk::new(bytes).disks.list().iter().filter_map(|it| it.partition()).collect() };
+    assert_eq!(partitions(made()), [(1, 40), (3, 60)]);
+    for damaged in [512 + 20, 1024 + 33] {
+        let mut bytes = made();
+        bytes[damaged] ^= 1;
+        assert_eq!(partitions(bytes), []);
+    }
+}
+
+#[test]
+fn what_is_written_reaches_the_device_in_whole_pages_and_is_kept_by_a_flush() {
+    let disk = Disk::new(numbered(64));
+    let file = disk.open("vda", OpenFlags::RDWR);
+    assert_eq!(block_on(file.write_at(b"hello", 5000)), Ok(5));
+    assert_eq!(read(&file, 4998, 9), Ok([vec![9, 9], b"hello".to_vec(), vec![9, 9]].concat()));
+    // Nothing is written until somebody does: the flusher, or fsync.
+    assert!(disk.device.taken().iter().all(|(op, ..)| *op == BlockOp::Read));
+    block_on(file.sync(false)).unwrap();
+    assert_eq!(disk.device.taken(), [(BlockOp::Write, 8, 4096), (BlockOp::Flush, 0, 0)]);
+    assert_eq!(&disk.device.bytes.lock().unwrap()[4999..5006], b"\x09hello\x09");
+    block_on(file.sync(true)).unwrap();
+    assert_eq!(disk.device.taken(), [(BlockOp::Flush, 0, 0)]);
+    block_on(file.write_at(b"again", 5000)).unwrap();
+    disk.kernel.tasks.run();
+    assert_eq!(disk.device.taken(), [(BlockOp::Write, 8, 4096)]);
+    let counted = disk.volume("vda").stats().numbers();
+    assert_eq!((counted[4], counted[6], counted[8], counted[15]), (2, 16, 0, 2));
+}
+
+#[test]
+fn the_end_of_a_disk_is_the_end() {
+    // Not a whole number of pages.
+    let disk = Disk::new(numbered(9));
+    let file = disk.open("vda", OpenFlags::RDWR);
+    assert_eq!(block_on(file.write_at(&[1; 100], 9 * 512 - 10)), Ok(10));
+    assert_eq!(block_on(file.write_at(&[1; 100], 9 * 512)), Err(Errno::ENOSPC));
+    assert_eq!(block_on(file.write_at(&[1; 100], 1 << 40)), Err(Errno::ENOSPC));
+    assert_eq!(block_on(file.seek(0, Whence::End)), Ok(9 * 512));
+    assert_eq!(block_on(file.seek(1, Whence::Current)), Err(Errno::EINVAL));
+    block_on(file.sync(false)).unwrap();
+    assert!(disk.device.taken().contains(&(BlockOp::Write, 8, 512)));
+    assert_eq!(disk.device.bytes.lock().unwrap()[9 * 512 - 11..], [vec![8], vec![1; 10]].concat());
+}
+
+#[test]
+fn each_description_hears_once_that_bytes_could_not_be_written() {
+    let disk = Disk::new(numbered(64));
+    let (one, other) = (disk.open("vda", OpenFlags::RDWR), disk.open("vda", OpenFlags::RDONLY));
+    block_on(one.write_at(&[1; 4096], 0)).unwrap();
+    disk.device.fails.store(true, SeqCst);
+    disk.kernel.tasks.run();
+    disk.device.fails.store(false, SeqCst);
+    let late = disk.open("vda", OpenFlags::RDONLY);
+    assert_eq!(block_on(one.sync(false)), Err(Errno::EIO));
+    assert_eq!(block_on(one.sync(false)), Ok(()));
+    assert_eq!(block_on(other.sync(false)), Err(Errno::EIO));
+    assert_eq!(block_on(late.sync(false)), Ok(()));
+    // And the bytes are not lost.
+    assert_eq!(disk.device.bytes.lock().unwrap()[..4096], [1; 4096]);
+    disk.device.fails.store(true, SeqCst);
+    assert_eq!(read(&one, 20 * 512, 1), Err(Errno::EIO));
+}
+
+#[test]
+fn writing_through_waits_for_the_device() {
+    let disk = Disk::new(numbered(64));
+    let file = disk.open("vda", OpenFlags::RDWR | OpenFlags::DSYNC);
+    block_on(file.write_at(&[1; 4096], 0)).unwrap();
+    assert_eq!(disk.device.taken(), [(BlockOp::Write, 0, 4096), (BlockOp::Flush, 0, 0)]);
+    let direct = disk.open("vda", OpenFlags::RDWR | OpenFlags::DIRECT);
+    block_on(direct.write_at(&[2; 4096], 4096)).unwrap();
+    assert_eq!(disk.device.taken(), [(BlockOp::Write, 8, 4096)]);
+    assert_eq!(block_on(direct.write_at(&[2; 100], 0)), Err(Errno::EINVAL));
+    assert_eq!(block_on(direct.write_at(&[2; 512], 100)), Err(Errno::EINVAL));
+    assert_eq!(read(&direct, 100, 512), Err(Errno::EINVAL));
+    assert_eq!(read(&direct, 4096, 512), Ok(vec![2; 512]));
+}
+
+#[test]
+fn ioctls_say_what_the_disk_is_and_clear_it() {
+    let disk = Disk::new(numbered(64));
+    let file = disk.open("vda", OpenFlags::RDWR);
+    let long = |value: u64| value.to_ne_bytes().to_vec();
+    let int = |value: u32| value.to_ne_bytes().to_vec();
+    assert_eq!(request(&file, raw::BLKGETSIZE64, &[]), Ok(long(64 * 512)));
+    assert_eq!(request(&file, raw::BLKGETSIZE, &[]), Ok(long(64)));
+    assert_eq!(request(&file, raw::BLKSSZGET, &[]), Ok(int(512)));
+    assert_eq!(request(&file, raw::BLKPBSZGET, &[]), Ok(int(4096)));
+    assert_eq!(request(&file, raw::BLKROGET, &[]), Ok(int(0)));
+    assert_eq!(request(&file, raw::BLKBSZSET, &int(1000)), Err(Errno::EINVAL));
+    assert_eq!(request(&file, raw::BLKDISCARD, &[long(0), long(512)].concat()), Err(Errno::EOPNOTSUPP));
+    assert_eq!(request(&file, raw::TCGETS, &[]), Err(Errno::ENOTTY));
+    block_on(file.write_at(&[7; 512], 30 * 512)).unwrap();
+    assert_eq!(request(&file, raw::BLKZEROOUT, &[long(20 * 512), long(12 * 512)].concat()).map(drop), Ok(()));
+    assert_eq!(read(&file, 19 * 512 + 511, 2), Ok(vec![19, 0]));
+    assert_eq!(read(&file, 31 * 512 + 511, 2), Ok(vec![0, 32]));
+    assert!(disk.device.bytes.lock().unwrap()[20 * 512..32 * 512].iter().all(|byte| *byte == 0));
+    for (start, bytes) in [(1, 512), (0, 100), (0, 65 * 512), (u64::MAX - 511, 1024)] {
+        let asked = request(&file, raw::BLKZEROOUT, &[long(start), long(bytes)].concat());
+        assert_eq!(asked, Err(Errno::EINVAL), "{start} {bytes}");
+    }
+}
+
+#[test]
+fn a_disk_that_nobody_may_write_is_not_opened_to_be_written() {
+    let mut device = Bytes::new(numbered(8));
+    device.limits.read_only = true;
+    let disk = Disk::over(device);
+    assert_eq!(BlockFile::open(&disk.volume("vda"), OpenFlags::RDWR, None).map(drop), Err(Errno::EACCES));
+    let file = disk.open("vda", OpenFlags::RDONLY);
+    assert_eq!(block_on(file.write_from(fs::file::Source::Kernel(b"x"), Access::KERNEL)), Err(Errno::EBADF));
+}

@@ -1,0 +1,132 @@
+//! Disks, as the services above see them.
+
+use crate::errno::Result;
+use crate::{BoxFuture, Frame, Memory, PAGE_SIZE};
+use alloc::{sync::Arc, vec::Vec};
+
+/// The unit in which places on a disk are counted, whatever its own blocks are.
+pub const SECTOR: u64 = 512;
+
+/// What a disk is, and what it can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockLimits {
+    /// Its size.
+    pub sectors: u64,
+    /// Bytes of a block that it reads and writes, a power of two of at least [`SECTOR`].
+    pub block: u32,
+    /// Bytes of a block that it has to read first if only a part of it is written.
+    pub physical_block: u32,
+    /// Nobody may write it.
+    pub read_only: bool,
+    /// What was written may be lost until a [`BlockOp::Flush`] has been answered.
+    pub caches_writes: bool,
+    /// Bytes of one read or write, at most: a whole number of pages.
+    pub most_bytes: usize,
+    /// Sectors of one [`BlockOp::Discard`], at most; 0: it can't.
+    pub most_discarded: u32,
+    /// Sectors of one [`BlockOp::WriteZeroes`], at most; 0: it can't.
+    pub most_zeroed: u32,
+    /// What it is called by who made the machine; empty: nothing.
+    pub serial: Vec<u8>,
+}
+
+/// What is wanted of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockOp {
+    /// Its bytes come into the request's pages.
+    Read,
+    /// The bytes of the request's pages go to it.
+    Write,
+    /// All that was answered as written before stays if the power fails.
+    Flush,
+    /// Nobody wants the bytes of `sectors` sectors any more.
+    Discard {
+        /// How many.
+        sectors: u32,
+    },
+    /// So many sectors become zero.
+    WriteZeroes {
+        /// How many.
+        sectors: u32,
+    },
+}
+
+/// A piece of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The page.
+    pub frame: Frame,
+    /// Where in it the piece begins.
+    pub offset: usize,
+    /// Its length.
+    pub bytes: usize,
+}
+
+/// Pieces of pages, one after the other. It has a count of each frame, so none goes while a request has them.
+pub struct Pieces {
+    memory: Arc<dyn Memory>,
+    pieces: Vec<Piece>,
+    bytes: usize,
+}
+
+impl Pieces {
+    /// None.
+    pub fn none(memory: &Arc<dyn Memory>) -> Pieces {
+        Pieces { memory: memory.clone(), pieces: Vec::new(), bytes: 0 }
+    }
+
+    /// Adds a piece of a page that somebody keeps here until this returns.
+    pub fn push(&mut self, piece: Piece) {
+        debug_assert!(piece.offset + piece.bytes <= PAGE_SIZE);
+        self.memory.retain(piece.frame);
+        self.bytes += piece.bytes;
+        self.pieces.push(piece);
+    }
+
+    /// How many bytes they are.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether they are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Adds their bytes to `to`.
+    pub fn copy_to(&self, to: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            let from = to.len();
+            to.resize(from + piece.bytes, 0);
+            self.memory.read(piece.frame, piece.offset, &mut to[from..]);
+        }
+    }
+
+    /// Their bytes become those of `from`, as far as that goes.
+    pub fn copy_from(&self, mut from: &[u8]) {
+        for piece in &self.pieces {
+            let (now, later) = from.split_at(piece.bytes.min(from.len()));
+            self.memory.write(piece.frame, piece.offset, now);
+            from = later;
+        }
+    }
+}
+
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        self.pieces.iter().for_each(|piece| self.memory.release(piece.frame));
+    }
+}
+
+/// A disk.
+pub trait BlockDevice: Send + Sync {
+    /// What it is.
+    fn limits(&self) -> &BlockLimits;
+
+    /// Does `op` from `sector` on, and waits until the disk has answered. Many may be under way at once, in any order; of two that overlap either may be first.
+    ///
+    /// Dropping the future does not call the request back: the disk still carries it out. It never writes to the pages then, and never frees one that it is still to read.
+    ///
+    /// EIO: the disk says so, or is gone. EOPNOTSUPP: it can't do that. EINVAL: it is past the end, or more than the limits say.
+    fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>>;
+}

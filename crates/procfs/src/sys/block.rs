@@ -1,0 +1,120 @@
+//! /sys/block and its kin: disks and their partitions (Documentation/ABI of Linux, sysfs-block and sysfs-class-block). Nothing can be changed.
+
+use crate::proc::made::Directory as Names;
+use alloc::{format, string::String, sync::Arc};
+use fs::{
+    block::Volume,
+    synthetic::{hash_ino, Node, Text},
+    Caller,
+};
+use machine::block::{BlockLimits, SECTOR};
+
+/// Where disks are, seen from /sys/devices.
+const PLACE: &str = "devices/virtual/block";
+
+fn disks_of(volumes: &[Arc<Volume>]) -> impl Iterator<Item = &Arc<Volume>> {
+    volumes.iter().filter(|volume| volume.partition().is_none())
+}
+
+/// The partitions of a disk, which stand behind it in the list.
+fn partitions_of<'a>(volumes: &'a [Arc<Volume>], disk: &'a Volume) -> impl Iterator<Item = &'a Arc<Volume>> {
+    let at = volumes.iter().position(|volume| volume.name() == disk.name()).map_or(volumes.len(), |at| at + 1);
+    volumes[at..].iter().take_while(|volume| volume.partition().is_some())
+}
+
+/// A volume's directory below /sys.
+fn place(volumes: &[Arc<Volume>], volume: &Volume) -> String {
+    let disk = disks_of(volumes).find(|disk| partitions_of(volumes, disk).any(|part| part.name() == volume.name()));
+    match disk {
+        Some(disk) => format!("{PLACE}/{}/{}", disk.name(), volume.name()),
+        None => format!("{PLACE}/{}", volume.name()),
+    }
+}
+
+/// /sys/block.
+pub(super) fn disks(names: Names, volumes: &[Arc<Volume>]) -> Names {
+    disks_of(volumes).fold(names, |names, disk| names.link(disk.name(), format!("../{}", place(volumes, disk))))
+}
+
+/// /sys/class/block.
+pub(super) fn class(names: Names, volumes: &[Arc<Volume>]) -> Names {
+    volumes.iter().fold(names, |names, volume| names.link(volume.name(), format!("../../{}", place(volumes, volume))))
+}
+
+/// /sys/dev/block.
+pub(super) fn numbers(names: Names, volumes: &[Arc<Volume>]) -> Names {
+    let name = |volume: &Volume| format!("{}:{}", volume.number().0, volume.number().1);
+    volumes.iter().fold(names, |names, volume| names.link(&name(volume), format!("../../{}", place(volumes, volume))))
+}
+
+/// /sys/devices/virtual/block.
+pub(super) fn devices(names: Names, volumes: &[Arc<Volume>]) -> Names {
+    disks_of(volumes).fold(names, |names, disk| {
+        let limits = disk.device().limits().clone();
+        names.directory(disk.name(), |names| {
+            let names = common(names, &format!("/sys/{PLACE}/{}", disk.name()), disk, "disk")
+                .constant("removable", "0\n")
+                .constant("ext_range", "256\n")
+                .constant("range", "16\n")
+                .constant("capability", "0\n")
+                .constant("hidden", "0\n")
+                .constant("serial", String::from_utf8_lossy(&limits.serial).into_owned())
+                .constant("cache_type", if limits.caches_writes { "write back\n" } else { "write through\n" })
+                .directory("queue", |names| queue(names, &limits));
+            partitions_of(volumes, disk).fold(names, |names, part| {
+                let path = format!("/sys/{PLACE}/{}/{}", disk.name(), part.name());
+                let (number, start) = part.partition().unwrap_or_default();
+                names.directory(part.name(), |names| {
+                    common(names, &path, part, "partition")
+                        .constant("partition", format!("{number}\n"))
+                        .constant("start", format!("{start}\n"))
+                })
+            })
+        })
+    })
+}
+
+/// What disks and partitions both have.
+fn common(names: Names, path: &str, volume: &Arc<Volume>, kind: &str) -> Names {
+    let (major, minor) = volume.number();
+    let counted = volume.clone();
+    let stat = Text(move |_: &Caller| {
+        let mut line =
+            counted.stats().numbers().iter().fold(String::new(), |line, number| line + &format!("{number:>8} "));
+        line.pop();
+        (line + "\n").into_bytes()
+    });
+    names
+        .constant("dev", format!("{major}:{minor}\n"))
+        .constant("size", format!("{}\n", volume.sectors()))
+        .constant("ro", format!("{}\n", u8::from(volume.device().limits().read_only)))
+        .constant("alignment_offset", "0\n")
+        .constant("discard_alignment", "0\n")
+        .constant("uevent", format!("MAJOR={major}\nMINOR={minor}\nDEVNAME={}\nDEVTYPE={kind}\n", volume.name()))
+        .constant("inflight", "       0        0\n")
+        .with("stat", Node::file(hash_ino(format!("{path}/stat").as_bytes()), stat))
+        .directory("holders", |names| names)
+        .directory("slaves", |names| names)
+}
+
+fn queue(names: Names, limits: &BlockLimits) -> Names {
+    let bytes = |sectors: u32| format!("{}\n", u64::from(sectors) * SECTOR);
+    let kib = limits.most_bytes / 1024;
+    names
+        .constant("logical_block_size", format!("{}\n", limits.block))
+        .constant("hw_sector_size", format!("{}\n", limits.block))
+        .constant("physical_block_size", format!("{}\n", limits.physical_block))
+        .constant("minimum_io_size", format!("{}\n", limits.physical_block))
+        .constant("optimal_io_size", "0\n")
+        .constant("max_sectors_kb", format!("{kib}\n"))
+        .constant("max_hw_sectors_kb", format!("{kib}\n"))
+        .constant("read_ahead_kb", "256\n")
+        .constant("rotational", "1\n")
+        .constant("scheduler", "[none]\n")
+        .constant("write_cache", if limits.caches_writes { "write back\n" } else { "write through\n" })
+        .constant("discard_granularity", format!("{}\n", if limits.most_discarded > 0 { limits.block } else { 0 }))
+        .constant("discard_max_bytes", bytes(limits.most_discarded))
+        .constant("write_zeroes_max_bytes", bytes(limits.most_zeroed))
+        .constant("zoned", "none\n")
+        .constant("dma_alignment", "511\n")
+}
