@@ -289,7 +289,8 @@ impl Thread {
             state.pending.settle();
             (state.name.clone(), state.usage, visited)
         };
-        // Whoever hears of the end finds nobody of this id any more.
+        // Whoever hears of the end finds nobody of this id any more, on no CPU either.
+        self.ends();
         system.forget_birth(self.tid, process.id);
         let gone = ThreadGone { process: process.id, thread, name, usage, visited, status, last };
         if process.is_home() {

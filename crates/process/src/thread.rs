@@ -578,9 +578,7 @@ impl Future for ThreadTask {
         } else {
             // A finished thread's waker would keep its task alive.
             self.thread.waker.lock().take();
-            if let Some(task) = &*self.thread.task.lock() {
-                task.ends();
-            }
+            self.thread.ends();
             self.thread.fpu_live.store(false, Relaxed);
         }
         poll

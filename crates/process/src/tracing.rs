@@ -26,6 +26,14 @@ impl Thread {
         }
     }
 
+    /// What its future still does the kernel does.
+    pub(crate) fn ends(&self) {
+        let task = self.task.lock().clone();
+        if let Some(task) = task {
+            self.process.system.scheduler.thread_ends(&task);
+        }
+    }
+
     /// Has the trace know what it is called.
     #[cold]
     pub fn trace_name(&self) {

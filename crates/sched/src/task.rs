@@ -43,8 +43,6 @@ pub(crate) struct Entity {
     pub preemptions: AtomicU64,
     /// The last thing that a CPU said of the task in the trace is that it runs the task. Cleared when that CPU says that it has left the task.
     pub traced_here: AtomicBool,
-    /// It is over ([`TaskRef::ends`]).
-    pub has_ended: AtomicBool,
     /// Where in its program it was when it last lost its CPU, for samples.
     pub position: trace::UserPosition,
 }
@@ -65,7 +63,6 @@ impl Entity {
             waits: AtomicU64::new(0),
             preemptions: AtomicU64::new(0),
             traced_here: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
             position: trace::UserPosition::default(),
         }
     }
@@ -149,11 +146,6 @@ impl TaskRef {
         self.0.waits.store(0, Relaxed);
         self.0.preemptions.store(0, Relaxed);
         taken
-    }
-
-    /// Its future is about to say that it is over, which the trace should know.
-    pub fn ends(&self) {
-        self.0.has_ended.store(true, Relaxed);
     }
 
     /// It could run, but another has the CPU.

@@ -65,11 +65,7 @@ impl Scheduler {
     /// The task has just run on this CPU.
     #[cold]
     pub(crate) fn trace_left(&self, here: usize, entity: &Entity, could_go_on: bool) {
-        let left_as = match (could_go_on, entity.has_ended.load(Relaxed)) {
-            (true, _) => RUNNABLE,
-            (false, true) => ENDED,
-            (false, false) => WAITS,
-        };
+        let left_as = if could_go_on { RUNNABLE } else { WAITS };
         self.trace_switch(here, (trace::KERNEL_WORK, 0), left_as);
         entity.traced_here.store(false, Release);
     }
@@ -109,6 +105,15 @@ impl Scheduler {
         self.set_actor(actor);
         if trace::is_on(trace::Point::SchedSwitch) {
             self.trace_switch(self.here(), entity.traced_with_priority(), RUNNABLE);
+        }
+    }
+
+    /// The thread of `task` has ended. What is left of the task is the kernel's own work: another thread may be given the id at once, when it has executed a
+    /// program, and must not be seen beside this one. The task itself calls this.
+    pub fn thread_ends(&self, task: &TaskRef) {
+        task.0.actor.store(Actor::NOBODY.0, Relaxed);
+        if trace::is_on(trace::Point::SchedSwitch) {
+            self.trace_switch(self.here(), (trace::KERNEL_WORK, 0), ENDED);
         }
     }
 }
