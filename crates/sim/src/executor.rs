@@ -1,6 +1,6 @@
 //! Tasks of all kernels on one thread; the seed picks which goes on.
 
-use crate::rng::Rng;
+use crate::{recorder::Recorder, rng::Rng};
 use machine::{sync::Lock, BoxFuture, KernelId, Spawner};
 use slab::Slab;
 use std::{
@@ -91,21 +91,26 @@ impl Executor {
         self.ready.lock().len()
     }
 
-    /// Polls one of them.
-    pub fn step(&self, rng: &Rng) {
+    /// Polls one of them; what it does its kernel does.
+    pub fn step(&self, rng: &Rng, recorder: &Arc<Recorder>) {
         let number = {
             let mut ready = self.ready.lock();
             let index = rng.below(ready.len());
             ready.swap_remove(index)
         };
-        let (mut future, waker) = {
+        let (mut future, waker, kernel) = {
             let mut tasks = self.tasks.lock();
             let task = &mut tasks[number];
             task.state.queued.store(false, Ordering::Relaxed);
-            (task.future.take(), task.waker.clone())
+            (task.future.take(), task.waker.clone(), task.kernel)
         };
         // Outside the lock: it may spawn. Gone if it has ended, and something woke it late.
-        let pending = future.as_mut().is_some_and(|it| it.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let mut poll =
+            || future.as_mut().is_some_and(|it| it.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let pending = match kernel {
+            Some(kernel) => recorder.during(kernel, poll),
+            None => poll(),
+        };
         let mut tasks = self.tasks.lock();
         if pending {
             tasks[number].future = future;

@@ -13,6 +13,7 @@
 //! | port.rs | lanes with delays, reordering and little room |
 //! | executor.rs | tasks of all kernels |
 //! | shape.rs | what machine a seed makes |
+//! | recorder.rs | what the kernels trace, and whether that can be |
 //! | machine.rs | kernels put together; what happens next; kernels that die |
 //! | scenario.rs | a kind of random program, and one run of it |
 //! | seeds.rs, shrink.rs | many runs; the shortest run that fails |
@@ -61,6 +62,7 @@ pub mod object;
 pub mod order;
 pub mod popcorn;
 pub mod port;
+pub mod recorder;
 pub mod rng;
 pub mod scenario;
 pub mod seeds;

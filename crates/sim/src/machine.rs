@@ -5,13 +5,14 @@
 use crate::{
     executor::{Executor, Handle, SimSpawner},
     port::{Network, SimPort},
+    recorder::Recorder,
     shape::Shape,
     world::{SimMemory, World},
 };
 use fabric::Endpoint;
 use machine::{sync::Lock, KernelId, Memory, Spawner};
 use std::{
-    future::Future,
+    future::{poll_fn, Future},
     sync::{atomic::Ordering, Arc},
 };
 
@@ -35,6 +36,8 @@ pub struct Machine {
     pub world: Arc<World>,
     pub network: Arc<Network>,
     pub executor: Arc<Executor>,
+    /// What the kernels trace.
+    pub recorder: Arc<Recorder>,
     nodes: Vec<Node>,
     idle: Lock<Vec<(KernelId, Idle)>>,
     /// Kernels that are there.
@@ -46,6 +49,7 @@ impl Machine {
         let world = World::new(shape);
         let network = Network::new(world.clone(), shape.kernels, shape.weather);
         let executor = Executor::new();
+        let recorder = Recorder::new(shape, network.clone());
         let alive: Vec<KernelId> = (0..shape.kernels as u16).map(KernelId).collect();
         let node = |&id: &KernelId| {
             let port = SimPort { network: network.clone(), me: id };
@@ -57,7 +61,7 @@ impl Machine {
         for node in &nodes {
             alive.iter().filter(|other| **other != node.id).for_each(|other| node.endpoint.add_peer(*other));
         }
-        Machine { shape, world, network, executor, nodes, idle: Lock::default(), alive: Lock::new(alive) }
+        Machine { shape, world, network, executor, recorder, nodes, idle: Lock::default(), alive: Lock::new(alive) }
     }
 
     pub fn nodes(&self) -> &[Node] {
@@ -83,6 +87,16 @@ impl Machine {
         self.executor.start(Some(kernel), work)
     }
 
+    /// `work` of `kernel`, for a task of nobody: the trace says who did it.
+    pub fn at<T: 'static>(
+        &self,
+        kernel: KernelId,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static {
+        let (recorder, mut work) = (self.recorder.clone(), Box::pin(work));
+        poll_fn(move |context| recorder.during(kernel, || work.as_mut().poll(context)))
+    }
+
     /// One thing happens somewhere: a task goes on, or a kernel looks at its lanes. False: nothing is left to do.
     pub fn step(&self) -> bool {
         self.network.tick();
@@ -97,10 +111,12 @@ impl Machine {
         match kernel {
             Some(kernel) => {
                 self.network.draining(kernel);
-                self.nodes[kernel.index()].endpoint.drain(1 + self.world.rng.below(3));
+                let endpoint = &self.nodes[kernel.index()].endpoint;
+                self.recorder.during(kernel, || endpoint.drain(1 + self.world.rng.below(3)));
             }
-            None => self.executor.step(&self.world.rng),
+            None => self.executor.step(&self.world.rng, &self.recorder),
         }
+        self.recorder.judge();
         true
     }
 
@@ -118,7 +134,9 @@ impl Machine {
 
     fn idle_somewhere(&self) {
         let kernel = *self.world.rng.pick(&self.alive.lock());
-        self.idle.lock().iter().filter(|(of, _)| *of == kernel).for_each(|(_, work)| work());
+        let idle = self.idle.lock();
+        let of_kernel = idle.iter().filter(|(of, _)| *of == kernel);
+        self.recorder.during(kernel, || of_kernel.for_each(|(_, work)| work()));
     }
 
     /// Runs one piece of work to its end.
@@ -134,12 +152,13 @@ impl Machine {
         self.alive.lock().retain(|other| *other != kernel);
         self.network.disconnect(kernel);
         self.world.end_life(kernel);
+        self.recorder.kernel_died(kernel);
         self.executor.kill(kernel);
     }
 
     /// `by` learns that `kernel` is dead.
     pub fn declare_dead(&self, by: KernelId, kernel: KernelId) {
-        self.nodes[by.index()].endpoint.declare_dead(kernel);
+        self.recorder.during(by, || self.nodes[by.index()].endpoint.declare_dead(kernel));
     }
 
     pub fn alive(&self) -> Vec<KernelId> {
@@ -154,6 +173,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
+        self.recorder.stop();
         // Tasks own what owns the executor.
         self.executor.clear();
         self.idle.lock().clear();

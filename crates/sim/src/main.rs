@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use sim::{
+    recorder,
     scenario::{Kind, Log, Plan, Step},
     seeds::{self, Seeds},
     shrink::shrink,
@@ -14,7 +15,8 @@ const USAGE: &str = "sim [KIND...] [--seed S] [--seeds N] [--kernels K] [--steps
 sim KIND --seed S --kernels K --keep STEPS [--luck L] [--calm]         one run, as a failure prints it
 sim --program FILE    a program of calls that failed: made shorter, and written in C
 sim --baseline    messages per operation, beside those of Popcorn Linux
-    --trace      print every operation; --messages: every message too
+    --trace      print every operation; --messages: every message too; --events: every event that kernels trace
+    --check-trace  what the kernels trace must be possible (--events includes it)
     --no-shrink  say only which seed failed";
 
 struct Options {
@@ -28,6 +30,7 @@ struct Options {
     calm: bool,
     log: Log,
     shrink: bool,
+    check_trace: bool,
 }
 
 fn options() -> Result<Options, String> {
@@ -42,6 +45,7 @@ fn options() -> Result<Options, String> {
         calm: false,
         log: Log::Nothing,
         shrink: true,
+        check_trace: false,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
@@ -50,6 +54,8 @@ fn options() -> Result<Options, String> {
         match name.as_str() {
             "--trace" => options.log = Log::Operations,
             "--messages" => options.log = Log::Messages,
+            "--check-trace" => options.check_trace = true,
+            "--events" => options.log = Log::Events,
             "--no-shrink" => options.shrink = false,
             "--calm" => options.calm = true,
             "--seed" => options.seed = number(value()?)?,
@@ -78,8 +84,10 @@ fn replay(kind: Kind, plan: &Plan) -> String {
     };
     let luck = if plan.luck == 0 { String::new() } else { format!(" --luck {}", plan.luck) };
     let calm = if plan.calm { " --calm" } else { "" };
+    let check = if recorder::are_machines_recorded() { " --check-trace" } else { "" };
     let (seed, kernels) = (plan.seed, plan.kernels);
-    format!("cargo run --release -p sim -- {} --seed {seed} --kernels {kernels} {keep}{luck}{calm} --trace", kind.name)
+    let options = format!("--seed {seed} --kernels {kernels} {keep}{luck}{calm}{check} --trace");
+    format!("cargo run --release -p sim -- {} {options}", kind.name)
 }
 
 fn one(kind: Kind, plan: &Plan, log: Log) -> ExitCode {
@@ -114,7 +122,9 @@ fn many(kind: Kind, options: &Options) -> ExitCode {
     let plan = failure.plan;
     eprintln!("{}: seed {} on {} kernels failed: {}", kind.name, plan.seed, plan.kernels, failure.error);
     if !options.shrink {
-        eprintln!("replay: sim {} --seed {} --kernels {} --steps {steps} --trace", kind.name, plan.seed, plan.kernels);
+        let check = if recorder::are_machines_recorded() { " --check-trace" } else { "" };
+        let options = format!("--seed {} --kernels {} --steps {steps}{check} --trace", plan.seed, plan.kernels);
+        eprintln!("replay: sim {} {options}", kind.name);
         return ExitCode::FAILURE;
     }
     let (steps, kernels, plan_seed) = (plan.steps.len(), plan.kernels, plan.seed);
@@ -168,6 +178,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    recorder::record_machines(options.check_trace || options.log == Log::Events);
     let single = options.keep.is_some() || options.log.on();
     for kind in &options.kinds {
         let code = if single {

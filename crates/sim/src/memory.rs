@@ -39,6 +39,7 @@ impl Scenario for Program {
 
     fn new(shape: Shape) -> Self {
         let cluster = Cluster::new(shape);
+        cluster.recorder.start(None);
         let mut model = Model::new(OBJECT_PAGES, shape.scarce);
         let (mut private, mut shared, mut next) = (Vec::new(), Vec::new(), 1);
         for kernel in &cluster.kernels {
@@ -138,7 +139,7 @@ impl Program {
         let kernel = &self.cluster.kernels[index];
         let Some(space) = kernel.vm.find(*rng.pick(&self.spaces)) else { return };
         match chance % 8 {
-            0 => space.forget_borrowed(|_| rng.one_in(2)),
+            0 => self.cluster.recorder.during(kernel.id, || space.forget_borrowed(|_| rng.one_in(2))),
             1 | 2 => kernel.spawner.spawn(Box::pin(async move { space.steal_for_test(chance).await })),
             3 | 4 if space.id().home.index() != index => {
                 let home = &self.cluster.kernels[space.id().home.index()];
@@ -189,12 +190,12 @@ impl Program {
         let kernel = &self.cluster.kernels[act.kernel];
         let space = kernel.vm.attach(act.space).expect("the space is there");
         let objects = kernel.objects.clone();
-        async move {
+        self.cluster.at(kernel.id, async move {
             match perform(space, act.operation, objects).await {
                 Ok(outcome) => outcome,
                 Err(error) => Outcome::Error(error),
             }
-        }
+        })
     }
 
     /// Every page, read from a random kernel each, is what the model says.
@@ -226,7 +227,7 @@ impl Program {
     fn end(&self, id: SpaceId) {
         let home = &self.cluster.kernels[id.home.index()];
         let space = home.vm.find(id).expect("home knows its spaces");
-        self.cluster.run(async move { space.destroy().await });
+        self.cluster.run(self.cluster.at(id.home, async move { space.destroy().await }));
         assert_eq!(home.vm.audit_faults(), 0, "the audit of {id:?} at its end");
         for kernel in &self.cluster.kernels {
             // A replica that never asked for anything is unknown to home, and holds nothing.
@@ -234,7 +235,7 @@ impl Program {
                 space.table().walk(PageRange::user(), &mut |page, mapping| {
                     panic!("{id:?} has ended but {:?} maps {page:?}: {mapping:?}", kernel.id)
                 });
-                kernel.vm.drop_replica(id);
+                self.cluster.recorder.during(kernel.id, || kernel.vm.drop_replica(id));
             }
         }
     }
@@ -244,10 +245,14 @@ impl Program {
         for id in std::mem::take(&mut self.spaces) {
             self.end(id);
         }
-        self.cluster.kernels.iter().for_each(|kernel| kernel.objects.clear());
+        for kernel in &self.cluster.kernels {
+            self.cluster.recorder.during(kernel.id, || kernel.objects.clear());
+        }
         // Twice: a kernel keeps borrowed frames in stock until its own have come home.
         for _ in 0..2 {
-            self.cluster.kernels.iter().for_each(|kernel| kernel.vm.send_frames_home(1));
+            for kernel in &self.cluster.kernels {
+                self.cluster.recorder.during(kernel.id, || kernel.vm.send_frames_home(1));
+            }
             self.cluster.settle();
         }
         for kernel in &self.cluster.kernels {

@@ -9,7 +9,7 @@
 //! and priority `mail` has a bit for each sender whose first message has arrived, `coming` has the other lanes that
 //! are not empty by the arrival of their first message, and `room` says whose lane got room after it had none.
 
-use crate::world::World;
+use crate::{recorder, world::World};
 use fabric::{Full, Port};
 use machine::{
     sync::{Lock, LockGuard},
@@ -82,6 +82,8 @@ pub struct Network {
     alive: AtomicU64,
     clock: AtomicU64,
     pub sent: AtomicU64,
+    /// The kernels are recorded ([`recorder`]): who sends must be known.
+    is_recorded: AtomicBool,
     watcher: Lock<Option<Watcher>>,
     holder: Lock<Option<Holder>>,
 }
@@ -100,6 +102,7 @@ impl Network {
             alive: AtomicU64::new(u64::MAX),
             clock: AtomicU64::new(0),
             sent: AtomicU64::new(0),
+            is_recorded: AtomicBool::new(false),
             watcher: Lock::new(None),
             holder: Lock::new(None),
         })
@@ -107,6 +110,11 @@ impl Network {
 
     pub fn watch(&self, watcher: Watcher) {
         *self.watcher.lock() = Some(watcher);
+    }
+
+    /// From now on, or no longer, kernels send only while the recorder knows who does what.
+    pub fn set_recorded(&self, is_recorded: bool) {
+        self.is_recorded.store(is_recorded, Ordering::Relaxed);
     }
 
     /// From now on messages that `holder` names stay beside their lanes, in which others pass them: what does not go on meanwhile
@@ -214,6 +222,9 @@ impl Port for SimPort {
         let Network { world, weather, .. } = &*self.network;
         if !self.network.is_alive(to) || !self.network.is_alive(self.me) {
             return Ok(());
+        }
+        if self.network.is_recorded.load(Ordering::Relaxed) {
+            recorder::assert_here(self.me);
         }
         let index = self.network.lane(self.me.index(), to.index(), priority.index());
         let mut guard = self.network.lanes.lock();

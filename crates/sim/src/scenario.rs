@@ -143,6 +143,8 @@ pub enum Log {
     Operations,
     /// Messages too.
     Messages,
+    /// Operations, and every event of the trace.
+    Events,
 }
 
 impl Log {
@@ -182,6 +184,7 @@ fn run<S: Scenario>(plan: &Plan, log: Log) -> Result<Tally, String> {
             };
             program.machine().network.watch(Box::new(watcher));
         }
+        program.machine().recorder.print(log == Log::Events);
         let rng = Rng::new(0);
         for step in &plan.steps {
             rng.reseed(plan.seed_of(step.number, u64::MAX));
@@ -190,6 +193,7 @@ fn run<S: Scenario>(plan: &Plan, log: Log) -> Result<Tally, String> {
         }
         program.machine().world.rng.reseed(plan.seed_of(u32::MAX, plan.luck));
         program.finish(&log);
+        program.machine().recorder.finish();
         Tally { operations: program.operations(), messages: program.machine().messages() }
     });
     if verdict.is_err() {

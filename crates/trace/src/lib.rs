@@ -8,6 +8,7 @@
 //! | file | subject |
 //! |---|---|
 //! | points.rs | the table of points |
+//! | enabled.rs | which of them are on |
 //! | pack.rs | fields in words of 64 bits, and back |
 //! | position.rs | where in its program the thread of a CPU is, for samples |
 //! | ring.rs | the ring of one CPU, for its one writer and its one reader |
@@ -17,7 +18,10 @@
 #![deny(missing_docs)]
 
 extern crate alloc;
+#[cfg(not(target_os = "none"))]
+extern crate std;
 
+mod enabled;
 mod pack;
 mod points;
 mod position;
@@ -34,7 +38,6 @@ pub use ring::{
 };
 pub use select::{select, UnknownEvent};
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use spin::Once;
 
 /// What a field of a point means, and with it how the host shows it.
@@ -97,7 +100,7 @@ pub const IDLE: u32 = 0;
 /// The thread id of work that a kernel does for itself.
 pub const KERNEL_WORK: u32 = u32::MAX;
 
-/// Where recorded events go: one for a kernel.
+/// Where recorded events go: one for a kernel, or for a program of the host.
 pub trait Sink: Send + Sync {
     /// The present CPU records `point`, with these fields, packed.
     fn record(&self, point: Point, words: &[u64]);
@@ -107,27 +110,23 @@ pub trait Sink: Send + Sync {
     }
 }
 
-/// Bit N % 32 of word N / 32: point N is on. A kernel has its own copy of its image, and so of these.
-static ENABLED: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
 static SINK: Once<&'static dyn Sink> = Once::new();
 
 /// Whether `point` is recorded.
 #[inline(always)]
 pub fn is_on(point: Point) -> bool {
-    ENABLED[point as usize / 32].load(Relaxed) & 1 << (point as usize % 32) != 0
+    enabled::is_on(point as usize)
 }
 
 /// The points that are recorded: bit N is point N.
 pub fn enabled() -> u64 {
-    u64::from(ENABLED[0].load(Relaxed)) | u64::from(ENABLED[1].load(Relaxed)) << 32
+    enabled::get()
 }
 
-/// Records exactly these points from now on; false if this kernel has no [`Sink`], and records nothing.
+/// Records exactly these points from now on; false if this kernel has no [`Sink`], and records nothing. On the host: what this thread does is recorded.
 pub fn enable(points: u64) -> bool {
     let has_sink = SINK.get().is_some();
-    let points = if has_sink { points } else { 0 };
-    ENABLED[0].store(points as u32, Relaxed);
-    ENABLED[1].store((points >> 32) as u32, Relaxed);
+    enabled::set(if has_sink { points } else { 0 });
     has_sink
 }
 

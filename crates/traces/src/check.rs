@@ -8,8 +8,12 @@
 
 use crate::{file::Trace, states::is_thread, Event};
 use anyhow::Result;
-use std::collections::{hash_map::Entry, BTreeSet, HashMap};
+use foldhash::fast::FixedState;
+use std::collections::{hash_map::Entry, BTreeSet};
 use trace::Point;
+
+/// Without a seed: what is found must not depend on one.
+type HashMap<K, V> = std::collections::HashMap<K, V, FixedState>;
 
 /// A thread id.
 type ThreadId = u32;
@@ -32,6 +36,13 @@ enum State {
     Ended,
 }
 
+/// A thread, and the kernel that told of it last.
+#[derive(Clone, Copy)]
+struct Thread {
+    state: State,
+    kernel: u16,
+}
+
 /// A message as both ends name it: sender, receiver, kind, role and number.
 type Letter = (u16, u16, u16, u8, u64);
 
@@ -42,7 +53,7 @@ pub struct Checker {
     gaps: BTreeSet<u16>,
     /// Kernels that the trace has events of.
     seen: BTreeSet<u16>,
-    threads: HashMap<ThreadId, State>,
+    threads: HashMap<ThreadId, Thread>,
     woken: BTreeSet<ThreadId>,
     /// Whom a CPU has, and in which boot of its kernel.
     cpus: HashMap<u16, (u32, ThreadId)>,
@@ -97,7 +108,7 @@ impl Checker {
             Point::SchedSwitch => self.switch(event),
             Point::SchedWakeup => {
                 let tid = event.tid("tid");
-                match self.threads.get(&tid) {
+                match self.state(tid) {
                     // It is about to be left by that CPU.
                     Some(State::Runs(_)) => {
                         self.woken.insert(tid);
@@ -106,25 +117,25 @@ impl Checker {
                         self.wrong(event.time, format!("thread {tid} is woken, though it waits for a CPU already"));
                     }
                     Some(State::Ended) => self.wrong(event.time, format!("thread {tid} is woken, which has ended")),
-                    _ => _ = self.threads.insert(tid, State::Ready),
+                    _ => _ = self.set(tid, kernel, State::Ready),
                 }
             }
             // By execve another thread has become the main one, under its id.
             Point::ThreadName => {
-                let state = self.threads.entry(event.tid("tid")).or_insert(State::Waits);
-                if *state == State::Ended {
-                    *state = State::Waits;
+                let tid = event.tid("tid");
+                if matches!(self.state(tid), None | Some(State::Ended)) {
+                    self.set(tid, kernel, State::Waits);
                 }
             }
-            Point::SchedProcessFork => _ = self.threads.insert(event.tid("child_tid"), State::Waits),
+            Point::SchedProcessFork => _ = self.set(event.tid("child_tid"), kernel, State::Waits),
             Point::ThreadLeave => {
                 let (tid, moves, to) = (event.tid("tid"), event.number("moves") as u32, event.number("to") as u16);
-                self.threads.insert(tid, State::Moves(to, moves));
+                self.set(tid, kernel, State::Moves(to, moves));
             }
             Point::ThreadArrive => {
                 let (tid, moves) = (event.tid("tid"), event.number("moves") as u32);
                 let from = event.number("from") as u16;
-                let known = self.threads.get(&tid).copied();
+                let known = self.state(tid);
                 if self.is_whole(from) && known != Some(State::Moves(kernel, moves)) {
                     self.wrong(event.time, format!("thread {tid} arrives at kernel {kernel}, but it is {known:?}"));
                 }
@@ -151,6 +162,27 @@ impl Checker {
         }
     }
 
+    fn state(&self, tid: ThreadId) -> Option<State> {
+        self.threads.get(&tid).map(|thread| thread.state)
+    }
+
+    /// `kernel` says so. Gives what was known before.
+    fn set(&mut self, tid: ThreadId, kernel: u16, state: State) -> Option<State> {
+        self.threads.insert(tid, Thread { state, kernel }).map(|thread| thread.state)
+    }
+
+    /// `kernel` has stopped: its threads may be said to go on elsewhere, or to have ended, and messages from and to it are lost.
+    pub fn kernel_died(&mut self, kernel: u16) {
+        self.threads.retain(|_, thread| thread.kernel != kernel);
+        self.sent.retain(|(from, to, ..), _| *from != kernel && *to != kernel);
+        self.handling.retain(|(on, ..), _| *on != kernel);
+    }
+
+    /// Messages that were sent and have not been received: sender, receiver, kind, role and number.
+    pub fn under_way(&self) -> impl Iterator<Item = (u16, u16, u16, u8, u64)> + '_ {
+        self.sent.keys().copied()
+    }
+
     fn is_whole(&self, kernel: u16) -> bool {
         self.seen.contains(&kernel) && !self.gaps.contains(&kernel)
     }
@@ -164,7 +196,8 @@ impl Checker {
 
     fn switch(&mut self, event: &Event) {
         let (time, cpu, kernel) = (event.time, event.place.cpu, event.place.kernel);
-        let (prev, next) = (event.tid("prev_tid"), event.tid("next_tid"));
+        let [prev, next, prev_state] = event.numbers(["prev_tid", "next_tid", "prev_state"]);
+        let (prev, next) = (prev as ThreadId, next as ThreadId);
         let whole = self.is_whole(kernel);
         let generation = event.place.boot_generation;
         let before = self.cpus.insert(cpu, (generation, next));
@@ -174,16 +207,16 @@ impl Checker {
         }
         if is_thread(prev) {
             let woken = self.woken.remove(&prev);
-            let after = match event.number("prev_state") {
+            let after = match prev_state {
                 0 => State::Ready,
                 16 => State::Ended,
                 _ if woken => State::Ready,
                 _ => State::Waits,
             };
-            self.threads.insert(prev, after);
+            self.set(prev, kernel, after);
         }
         if is_thread(next) {
-            match self.threads.insert(next, State::Runs(cpu)) {
+            match self.set(next, kernel, State::Runs(cpu)) {
                 Some(State::Runs(other)) if other != cpu => {
                     self.wrong(time, format!("thread {next} is on CPUs {other} and {cpu} at once"));
                 }
@@ -212,9 +245,11 @@ fn take_one<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u64>, key: K) -> bo
 }
 
 fn letter(event: &Event, from: u16, to: u16) -> Letter {
-    (from, to, event.number("kind") as u16, event.number("role") as u8, event.number("id"))
+    let [kind, role, id] = event.numbers(["kind", "role", "id"]);
+    (from, to, kind as u16, role as u8, id)
 }
 
 fn handler(event: &Event) -> (u16, u16, u16, u64) {
-    (event.place.kernel, event.number("from") as u16, event.number("kind") as u16, event.number("id"))
+    let [from, kind, id] = event.numbers(["from", "kind", "id"]);
+    (event.place.kernel, from as u16, kind as u16, id)
 }

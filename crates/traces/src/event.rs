@@ -43,7 +43,18 @@ impl Event {
         self.fields().find(|(field, _)| field.name == name).map_or(0, |(_, value)| value.number())
     }
 
-    /// The same, of a field that is a thread id.
+    /// The numbers in these fields of the point, in one pass.
+    pub fn numbers<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
+        let mut numbers = [0; N];
+        for (field, value) in self.fields() {
+            if let Some(at) = names.iter().position(|name| *name == field.name) {
+                numbers[at] = value.number();
+            }
+        }
+        numbers
+    }
+
+    /// [`Event::number`] of a field that is a thread id.
     pub fn tid(&self, name: &str) -> u32 {
         self.number(name) as u32
     }

@@ -108,6 +108,30 @@ fn wrong(recording: &mut Recording) -> Vec<String> {
     checker.found().iter().map(|violation| violation.what.clone()).collect()
 }
 
+/// What was on a kernel that has died may go on elsewhere, and what is under way from and to it does not come.
+#[test]
+fn a_kernel_that_dies_is_forgiven() {
+    let mut r = Recording::new(2);
+    r.add(0, 1000, Point::ThreadName, &[7, 7], "a");
+    r.add(0, 1010, Point::SchedWakeup, &[7, 0, 0], "");
+    r.switch(0, 1100, IDLE, 0, 7);
+    r.add(0, 1110, Point::MessageSend, &[5, 7, 40, 1, 0x106, 0], "");
+    r.add(1, 1120, Point::MessageSend, &[6, 7, 40, 0, 0x106, 0], "");
+    r.switch(1, 1200, KERNEL_WORK, 0, 7);
+    let events = events(&r.trace());
+    for dies in [false, true] {
+        let mut checker = Checker::new([0, 1], []);
+        events[..5].iter().for_each(|event| checker.take(event));
+        assert_eq!(checker.under_way().count(), 2);
+        if dies {
+            checker.kernel_died(0);
+        }
+        assert_eq!(checker.under_way().count(), if dies { 0 } else { 2 });
+        checker.take(&events[5]);
+        assert_eq!(checker.found().is_empty(), dies, "{:?}", checker.found());
+    }
+}
+
 /// A thread that works, waits for an answer of the other kernel, moves there, and ends.
 fn a_life() -> Recording {
     let mut r = Recording::new(2);

@@ -129,7 +129,7 @@ pub fn sim(project: &Path, names: &[String], tally: &mut Tally) {
     run("sim", cargo(project), &[words, vec!["--release".to_string()]].concat(), names, tally);
     if names.is_empty() || names.iter().any(|name| "seeds".contains(name.as_str())) {
         for (kind, seeds) in SEEDS {
-            let outcome = outcome(simulator(project).args([kind, "--seeds", seeds]));
+            let outcome = outcome(simulator(project).args([kind, "--seeds", seeds, "--check-trace"]));
             tally.add(&format!("sim {kind}: {seeds} seeds"), outcome.map(|text| print!("{text}")));
         }
     }

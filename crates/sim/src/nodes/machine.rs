@@ -130,6 +130,7 @@ impl<U: UserMode + 'static> Nodes<U> {
     pub fn with(shape: Shape, user: Arc<U>, image: &[u8], furniture: Furniture) -> Self {
         let machine = Machine::new(shape);
         let clock = Arc::new(AtomicU64::new(STEP_NS));
+        machine.recorder.start(Some(clock.clone()));
         let nodes = machine.nodes().iter().map(|place| node(place, &machine, user.clone(), &clock)).collect();
         let weights = machine.nodes().iter().map(|_| 1 + machine.world.rng.below(4)).collect();
         let mut nodes = Nodes { machine, user, nodes, clock, weights, frames: Vec::new(), root: Arc::default() };
@@ -232,9 +233,17 @@ impl<U: UserMode + 'static> Nodes<U> {
     fn turn(&self, node: &SimNode, cpu: usize) -> bool {
         self.clock.fetch_add(STEP_NS, SeqCst);
         node.cpu.current.store(cpu, SeqCst);
+        self.recorder.set_cpu(node.id, cpu);
         let (spins, steps) = self.user.turns();
-        if !node.scheduler.turn() {
-            node.node.system.vm.send_frames_home(1);
+        let ran = self.recorder.during(node.id, || {
+            let ran = node.scheduler.turn();
+            if !ran {
+                node.node.system.vm.send_frames_home(1);
+            }
+            ran
+        });
+        self.recorder.judge();
+        if !ran {
             return false;
         }
         let (spun, stepped) = self.user.turns();
@@ -255,7 +264,7 @@ impl<U: UserMode + 'static> Nodes<U> {
     /// `survivor` notices the death, as crate `kernel` does; the handle says when it is through with it.
     pub fn mourn(&self, survivor: KernelId, dead: KernelId) -> Handle<()> {
         let node = &self.nodes[survivor.index()].node;
-        linux::node::detach(&node.system, &node.remote, dead);
+        self.recorder.during(survivor, || linux::node::detach(&node.system, &node.remote, dead));
         let system = node.system.clone();
         self.machine.start_on(survivor, async move { system.kernel_died(dead).await })
     }
@@ -389,9 +398,11 @@ impl<U: UserMode + 'static> Nodes<U> {
             self.settle();
         }
         for node in self.living() {
-            node.node.services.reclaim(usize::MAX);
-            node.node.remote.reclaim();
-            node.node.system.vm.send_frames_home(1);
+            self.recorder.during(node.id, || {
+                node.node.services.reclaim(usize::MAX);
+                node.node.remote.reclaim();
+                node.node.system.vm.send_frames_home(1);
+            });
         }
         self.settle();
     }
@@ -409,6 +420,7 @@ impl<U: UserMode + 'static> Nodes<U> {
             let (before, now) = (self.frames[node.id.index()], self.frames_in_use(node));
             assert_eq!(before, now, "frames in use on {:?}: {:?}", node.id, self.world.used());
         }
+        self.recorder.finish();
     }
 
     /// Threads that wait for a command. The machine is at rest.

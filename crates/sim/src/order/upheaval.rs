@@ -22,6 +22,7 @@ use crate::{
     scenario::Log,
 };
 use ::machine::{KernelId, Pid};
+use fs::File;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<S: Subject> Program<S> {
@@ -142,11 +143,13 @@ impl<S: Subject> Program<S> {
             let node =
                 self.nodes.nodes.iter().find_map(|node| Some((node.id, node.node.system.process(Pid(process))?)));
             let (at, process_there) = node.expect("a process has a home");
-            let list = self.nodes.run(at, async move { process_there.files().list().await });
-            for (fd, descriptor) in list.expect("all kernels of the table live") {
-                let owner = descriptor.file.remote().map_or(at, |file| file.owner);
-                lost.insert((process, fd as i32), owner == dead);
-            }
+            // Of the task: the kernel drops what it was shown of the table.
+            let owners = self.nodes.run(at, async move {
+                let list = process_there.files().list().await.expect("all kernels of the table live");
+                let owner = |file: &dyn File| file.remote().map_or(at, |file| file.owner);
+                list.iter().map(|(fd, descriptor)| (*fd as i32, owner(&*descriptor.file))).collect::<Vec<_>>()
+            });
+            lost.extend(owners.into_iter().map(|(fd, owner)| ((process, fd), owner == dead)));
         }
         lost
     }
