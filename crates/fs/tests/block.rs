@@ -139,7 +139,8 @@ fn partitions_of_a_boot_record_and_the_logical_ones_behind() {
     put_record(&mut bytes, 50, &[entry(0x83, 5, 10), entry(0x05, 40, 60)]);
     put_record(&mut bytes, 90, &[entry(0x83, 2, 8)]);
     let disk = Disk::new(bytes);
-    let list: Vec<_> = disk.disks.list().iter().map(|it| (it.name().to_string(), it.number(), it.sectors(), it.partition())).collect();
+    let list: Vec<_> =
+        disk.disks.list().iter().map(|it| (it.name().to_string(), it.number(), it.sectors(), it.partition())).collect();
     let name = |name: &str| name.to_string();
     assert_eq!(
         list,
@@ -152,7 +153,7 @@ fn partitions_of_a_boot_record_and_the_logical_ones_behind() {
             (name("vda6"), (254, 6), 8, Some((6, 92))),
         ]
     );
-    let file = disk.open("vda1", OpenFlags::RDONLY);
+    let file = disk.open("vda1", OpenFlags::empty());
     assert_eq!(read(&file, 512, 2), Ok(vec![11, 11]));
     assert_eq!(read(&file, 19 * 512 + 510, 100), Ok(vec![29, 29]));
     assert_eq!(read(&file, 20 * 512, 100), Ok(vec![]));
@@ -199,7 +200,8 @@ fn partitions_of_a_gpt_are_found_if_its_sums_are_right() {
         bytes[1024..1024 + 512].copy_from_slice(&table);
         bytes
     };
-    let partitions = |bytes| -> Vec<_> { Disk::new(bytes).disks.list().iter().filter_map(|it| it.partition()).collect() };
+    let partitions =
+        |bytes| -> Vec<_> { Disk::new(bytes).disks.list().iter().filter_map(|it| it.partition()).collect() };
     assert_eq!(partitions(made()), [(1, 40), (3, 60)]);
     for damaged in [512 + 20, 1024 + 33] {
         let mut bytes = made();
@@ -246,12 +248,12 @@ fn the_end_of_a_disk_is_the_end() {
 #[test]
 fn each_description_hears_once_that_bytes_could_not_be_written() {
     let disk = Disk::new(numbered(64));
-    let (one, other) = (disk.open("vda", OpenFlags::RDWR), disk.open("vda", OpenFlags::RDONLY));
+    let (one, other) = (disk.open("vda", OpenFlags::RDWR), disk.open("vda", OpenFlags::empty()));
     block_on(one.write_at(&[1; 4096], 0)).unwrap();
     disk.device.fails.store(true, SeqCst);
     disk.kernel.tasks.run();
     disk.device.fails.store(false, SeqCst);
-    let late = disk.open("vda", OpenFlags::RDONLY);
+    let late = disk.open("vda", OpenFlags::empty());
     assert_eq!(block_on(one.sync(false)), Err(Errno::EIO));
     assert_eq!(block_on(one.sync(false)), Ok(()));
     assert_eq!(block_on(other.sync(false)), Err(Errno::EIO));
@@ -308,6 +310,6 @@ fn a_disk_that_nobody_may_write_is_not_opened_to_be_written() {
     device.limits.read_only = true;
     let disk = Disk::over(device);
     assert_eq!(BlockFile::open(&disk.volume("vda"), OpenFlags::RDWR, None).map(drop), Err(Errno::EACCES));
-    let file = disk.open("vda", OpenFlags::RDONLY);
+    let file = disk.open("vda", OpenFlags::empty());
     assert_eq!(block_on(file.write_from(fs::file::Source::Kernel(b"x"), Access::KERNEL)), Err(Errno::EBADF));
 }

@@ -46,6 +46,8 @@ pub struct Case {
     /// What the host says is asked for in a network namespace with `lo` alone, which is the network of Cob.
     pub loopback: bool,
     pub recorded: Recorded,
+    /// It has a disk of 64 MiB, and afterwards e2fsck finds nothing wrong with the file system on it.
+    pub disk: bool,
 }
 
 /// What is recorded of a test, and looked at afterwards.
@@ -98,6 +100,9 @@ struct Entry {
     /// [`Recorded::Trace`].
     #[serde(default)]
     traced: bool,
+    /// See [`Case::disk`].
+    #[serde(default)]
+    disk: bool,
     /// `lo`: see [`Case::loopback`].
     net: Option<String>,
     /// Skipped where QEMU is older than that.
@@ -160,6 +165,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         shaken,
         loopback: entry.net.as_deref().map_or(Ok(false), only_loopback)?,
         recorded: if entry.traced { Recorded::Trace } else { Recorded::Nothing },
+        disk: entry.disk,
     })
 }
 
@@ -255,6 +261,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             shaken,
             loopback: recipe.loopback,
             recorded: recipe.recorded,
+            disk: false,
         });
     }
     Ok(cases)

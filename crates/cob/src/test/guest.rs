@@ -275,6 +275,7 @@ fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> (R
     let looked = || match job.case.recorded {
         Recorded::Trace => traced::verdict(&recording_of(job, work)),
         Recorded::Profile => profiled::verdict(&recording_of(job, work)),
+        Recorded::Nothing if job.case.disk => check_disk(&disk_of(job, work)),
         Recorded::Nothing => Ok(()),
     };
     let verdict = observed.and_then(|observed| {
@@ -303,6 +304,21 @@ fn compare(case: &Case, expected: Option<&Observed>, observed: &Observed, log: &
 /// The directory of what is recorded of it and what is made of that: another one for each number of kernels.
 fn recording_of(job: &Job, work: &Path) -> PathBuf {
     work.join(format!("recording-{}", job.file()))
+}
+
+/// The file of its disk.
+fn disk_of(job: &Job, work: &Path) -> PathBuf {
+    work.join(format!("disk-{}", job.file()))
+}
+
+/// What the host's e2fsck says of a disk.
+fn check_disk(disk: &Path) -> Result<(), String> {
+    let output = Command::new("/usr/sbin/e2fsck").arg("-fn").arg(disk).output();
+    let output = output.map_err(|error| format!("e2fsck: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("the disk: {}", String::from_utf8_lossy(&output.stdout))),
+    }
 }
 
 fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
@@ -336,6 +352,9 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
     // Four CPUs also for fewer kernels, so that kernels of several CPUs are tested too.
     if !case.options.iter().any(|option| option == "--cpus") {
         command.args(["--cpus", &job.kernels.max(4).to_string()]);
+    }
+    if case.disk {
+        command.arg("--disk").arg(format!("{},size=64M,serial=cob-test", disk_of(job, work).display()));
     }
     if let Some(seed) = job.shake {
         command.args(["--shake", &seed.to_string()]);
