@@ -1,0 +1,36 @@
+//! Numbers in blocks, and sums over them.
+
+/// CRC-32C as ext4 has it: neither inverted at the beginning nor at the end.
+const SUM: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::Algorithm {
+    width: 32,
+    poly: 0x1edc_6f41,
+    init: u32::MAX,
+    refin: true,
+    refout: true,
+    xorout: 0,
+    check: 0x1cf9_6d7c,
+    residue: 0,
+});
+
+/// The sum of pieces, one after the other.
+pub fn sum(seed: u32, pieces: &[&[u8]]) -> u32 {
+    // The register is kept with its bits the other way round.
+    let mut digest = SUM.digest_with_initial(seed.reverse_bits());
+    pieces.iter().for_each(|piece| digest.update(piece));
+    digest.finalize()
+}
+
+/// 16 bits at `at`; 0 past the end.
+pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u16::from_le_bytes(*word))
+}
+
+/// 32 bits at `at`; 0 past the end.
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+/// A number of which half is elsewhere.
+pub fn joined(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
