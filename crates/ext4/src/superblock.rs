@@ -35,6 +35,8 @@ pub struct Superblock {
     pub free_blocks: u64,
     /// See [`Superblock::free_blocks`].
     pub reserved_blocks: u64,
+    /// Blocks that hold what is no file's, as mkfs has counted them; 0: it has not.
+    pub overhead: u32,
     /// Inodes, and free ones.
     pub inodes: u32,
     /// See [`Superblock::inodes`].
@@ -84,6 +86,7 @@ impl Superblock {
             blocks: joined(u32_at(bytes, 0x4), high(0x150)),
             free_blocks: joined(u32_at(bytes, 0xc), high(0x158)),
             reserved_blocks: joined(u32_at(bytes, 0x8), high(0x154)),
+            overhead: u32_at(bytes, 0x248),
             inodes: u32_at(bytes, 0x0),
             free_inodes: u32_at(bytes, 0x10),
             uuid,

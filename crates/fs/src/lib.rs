@@ -27,6 +27,7 @@ pub mod chardev;
 pub mod devfs;
 pub mod epoll;
 pub mod event;
+pub mod ext4;
 #[deny(missing_docs)]
 pub mod file;
 pub mod initramfs;

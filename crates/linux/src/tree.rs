@@ -7,6 +7,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
     block::Disks,
     devfs::{devtmpfs, DevMounter, Devices},
+    ext4::Ext4Mounter,
     inode::Mounter,
     tmpfs::{TmpMounter, Tmpfs},
     tty::{Background, JobControl, Terminals},
@@ -38,6 +39,8 @@ impl Tree {
         paths.register_kind("tmpfs", Arc::new(TmpMounter { services: services.clone() }));
         let devtmpfs = DevMounter { services: services.clone(), devices: devices.clone() };
         paths.register_kind("devtmpfs", Arc::new(devtmpfs));
+        let ext4 = Ext4Mounter { services: services.clone(), disks: disks.clone() };
+        paths.register_kind("ext4", Arc::new(ext4));
         for (_, tree, name) in &pseudo {
             paths.register_kind(name, Arc::new(TheOne(tree.clone())));
         }

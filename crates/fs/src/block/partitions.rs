@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 use core::future::Future;
 use machine::block::SECTOR;
 
+/// CRC-32 as in IEEE 802.3, which GPT takes.
+const SUM: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
 /// Numbers of partitions that are looked at.
 const MOST: usize = 128;
 /// An extended partition has at most so many logical ones here.
@@ -116,7 +118,7 @@ async fn gpt(disk: &mut (impl Sectors + Send), block: u32) -> Option<Vec<Partiti
     }
     let mut copy = header[..header_bytes].to_vec();
     copy[16..20].fill(0);
-    if crc32(&copy) != field(16, 4) as u32 {
+    if SUM.checksum(&copy) != field(16, 4) as u32 {
         return None;
     }
     let (at, count, bytes) = (field(72, 8), field(80, 4) as usize, field(84, 4) as usize);
@@ -125,7 +127,7 @@ async fn gpt(disk: &mut (impl Sectors + Send), block: u32) -> Option<Vec<Partiti
     }
     let table = disk.read(at.checked_mul(per_block)?, (count * bytes).next_multiple_of(SECTOR as usize)).await?;
     let table = table.get(..count * bytes)?;
-    if crc32(table) != field(88, 4) as u32 {
+    if SUM.checksum(table) != field(88, 4) as u32 {
         return None;
     }
     let mut found = Vec::new();
@@ -137,12 +139,4 @@ async fn gpt(disk: &mut (impl Sectors + Send), block: u32) -> Option<Vec<Partiti
         }
     }
     Some(found)
-}
-
-/// CRC-32 as in IEEE 802.3.
-fn crc32(bytes: &[u8]) -> u32 {
-    let step = |sum: u32, byte: &u8| {
-        (0..8).fold(sum ^ u32::from(*byte), |sum, _| sum >> 1 ^ (0xedb8_8320 & (sum & 1).wrapping_neg()))
-    };
-    !bytes.iter().fold(u32::MAX, step)
 }

@@ -183,12 +183,20 @@ impl Volume {
         &self.content.stats
     }
 
-    pub(super) fn cache(&self) -> &Arc<PageCache> {
+    pub(crate) fn cache(&self) -> &Arc<PageCache> {
         &self.cache
     }
 
     pub(super) fn failures(&self) -> u64 {
         self.content.failures.load(Relaxed)
+    }
+
+    /// Reads whole sectors from byte `offset` on, past the page cache.
+    pub(crate) async fn read_into(&self, offset: u64, to: Frames<'_>) -> Result<()> {
+        if !offset.is_multiple_of(SECTOR) || offset.checked_add(to.len() as u64).is_none_or(|end| end > self.bytes()) {
+            return Err(Errno::EIO);
+        }
+        self.content.transfer(BlockOp::Read, offset, to, to.len()).await
     }
 
     /// Writes dirty pages of these bytes back.

@@ -80,6 +80,7 @@ impl LocalPaths {
             if !Arc::ptr_eq(&on.dentry, &on.mount.root) {
                 return Err(Errno::EINVAL);
             }
+            check_writable(&on.dentry, flags)?;
             on.mount.set_flags(flags);
             return Ok(());
         }
@@ -97,7 +98,9 @@ impl LocalPaths {
         }
         let mounter = self.kinds.lock().get(kind).cloned().ok_or(Errno::ENODEV)?;
         let file_system = mounter.mount(&source, data).await?;
-        self.hang(on, Dentry::root(file_system.root()), file_system, source, flags)
+        let root = Dentry::root(file_system.root());
+        check_writable(&root, flags)?;
+        self.hang(on, root, file_system, source, flags)
     }
 
     pub(super) async fn unmount(&self, caller: &Caller, base: &Base, path: &[u8], flags: u32) -> Result<()> {
@@ -118,5 +121,13 @@ impl LocalPaths {
         self.mounts.remove(&mount, flags & MNT_DETACH != 0)?;
         self.names.drop_unused();
         Ok(())
+    }
+}
+
+/// EROFS: to be written, but it can't be. (mount(8) tries again without.)
+fn check_writable(root: &Dentry, flags: u64) -> Result<()> {
+    match root.inode.write_refused() {
+        Some(Errno::EROFS) if flags & flags::RDONLY == 0 => Err(Errno::EROFS),
+        _ => Ok(()),
     }
 }
