@@ -23,8 +23,8 @@ use platform::virtio;
 pub struct DeviceSet {
     pub link: Option<Arc<Link>>,
     pub shares: Vec<(Vec<u8>, Arc<dyn machine::Exchange>)>,
-    /// Disks whose serial numbers nobody has asked for yet: features, configuration, queues.
-    disks: Vec<(u64, Vec<u8>, Vec<Arc<dyn machine::Exchange>>)>,
+    /// Disks whose serial numbers nobody has asked for yet.
+    disks: Vec<virtio::Opened>,
 }
 
 impl DeviceSet {
@@ -48,10 +48,7 @@ impl DeviceSet {
                 }
             } else if found.is_block() {
                 match found.block(kernel.system.cpu.cpus(), block::FEATURES, block::queues) {
-                    Ok((features, configuration, queues)) => {
-                        let queues = queues.into_iter().map(|queue| queue as Arc<dyn machine::Exchange>).collect();
-                        set.disks.push((features, configuration, queues));
-                    }
+                    Ok(opened) => set.disks.push(opened),
                     Err(error) => log::error!("{name}: {error}"),
                 }
             }
@@ -62,8 +59,9 @@ impl DeviceSet {
     /// Looks at all disks: what they are called, and their partitions.
     async fn disks(&self, services: &Arc<Services>) -> Arc<Disks> {
         let disks = Arc::new(Disks::default());
-        for (features, configuration, queues) in &self.disks {
-            match block::Disk::start(queues.clone(), *features, configuration).await {
+        for opened in &self.disks {
+            let queues = opened.queues.iter().map(|queue| queue.clone() as Arc<dyn machine::Exchange>).collect();
+            match block::Disk::start(queues, opened.features, &opened.configuration).await {
                 Ok(disk) => {
                     for volume in disks.add(services, Arc::new(disk)).await {
                         log::info!("{}: {} KiB", volume.name(), volume.sectors() / 2);

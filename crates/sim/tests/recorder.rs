@@ -104,7 +104,7 @@ impl Falsehood for ArrivesTwice {
         Box::new(move |event| {
             if is_it(event) {
                 let [tid, moves, from] = event.numbers(["tid", "moves", "from"]);
-                let mut packer = Packer::default();
+                let mut packer = <Packer>::default();
                 packer.put(tid, 32);
                 packer.put(moves + 1, 32);
                 packer.put(from, 16);

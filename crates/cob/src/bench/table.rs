@@ -284,6 +284,7 @@ mod tests {
 
     fn cell(ns: f64, messages: Option<f64>) -> Cell {
         let mut cell = Cell {
+            events: 0.0,
             ns: Sample::default(),
             messages: Sample::default(),
             instructions: Some([10.0, ns]),

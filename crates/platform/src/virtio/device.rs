@@ -31,6 +31,14 @@ const MOUNT_TAG: u64 = 1 << 0;
 /// A queue of requests over this kernel's memory.
 pub type Queue = RequestQueue<PartitionMemory>;
 
+/// A device of which crate `dev` knows the rest.
+pub struct Opened {
+    /// Features that both sides have agreed on.
+    pub features: u64,
+    pub configuration: Vec<u8>,
+    pub queues: Vec<Arc<Queue>>,
+}
+
 /// Why a device can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceError {
@@ -122,23 +130,23 @@ impl Found {
     }
 
     /// Opens a disk, of which crate `dev` wants `features`; `queues` says how many queues it has by those that both have agreed on and its configuration. Each CPU
-    /// gets the interrupts of a queue, as long as there are queues. Gives the features, the configuration and the queues.
+    /// gets the interrupts of a queue, as long as there are queues.
     pub fn block(
         self,
         cpus: &[CpuId],
         features: u64,
         queues: impl Fn(u64, &[u8]) -> u16,
-    ) -> Result<(u64, Vec<u8>, Vec<Arc<Queue>>), DeviceError> {
+    ) -> Result<Opened, DeviceError> {
         let mut device = self.prepare(features)?;
-        let (agreed, configuration) = (device.agreed, device.registers.configuration());
-        let mut opened = Vec::new();
-        for (index, cpu) in (0..queues(agreed, &configuration)).zip(cpus) {
+        let (features, configuration) = (device.agreed, device.registers.configuration());
+        let mut opened = Opened { features, configuration, queues: Vec::new() };
+        for (index, cpu) in (0..queues(features, &opened.configuration)).zip(cpus) {
             let queue = Arc::new(RequestQueue::new(device.ring(index)?));
             device.connect(index, queue.clone(), *cpu)?;
-            opened.push(queue);
+            opened.queues.push(queue);
         }
         device.registers.start();
-        Ok((agreed, configuration, opened))
+        Ok(opened)
     }
 
     /// Up to the point where queues can be set up.
