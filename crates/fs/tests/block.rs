@@ -1,4 +1,5 @@
 //! Disks over a device of bytes in memory: their partitions, their page caches, what reaches the device and when, and what its errors become.
+#![allow(clippy::disallowed_methods)]
 
 mod common;
 
