@@ -133,7 +133,7 @@ case ${1-} in
     test | bench | fuzz)
         more=$(missing_packages python3 python3 ps procps ss iproute2 \
             babeltrace2 babeltrace2 curl curl ping iputils-ping /usr/sbin/nginx nginx wrk wrk webhook webhook redis-server redis-server \
-            /usr/sbin/sshd openssh-server ssh openssh-client node nodejs \
+            /usr/sbin/sshd openssh-server ssh openssh-client node nodejs /usr/sbin/debugfs e2fsprogs mount mount \
             /usr/lib/postgresql postgresql psql postgresql-client \
             mpirun.openmpi openmpi-bin mpicc.openmpi libopenmpi-dev mpirun.mpich mpich mpicc.mpich libmpich-dev)
         if [ "$cargo" = /usr/bin/cargo ]; then
