@@ -80,6 +80,9 @@ impl Node {
     }
 }
 
+/// The largest block of a disk.
+static ZEROES: [u8; 4096] = [0; 4096];
+
 /// Where the bytes of a file come from.
 struct Content {
     shared: Arc<Shared>,
@@ -99,9 +102,11 @@ impl Store for Content {
                 let run = self.shared.volume.map(&self.inode, number).await.map_err(errno)?;
                 let bytes = (u64::from(run.blocks) * block - at % block).min((wanted - done) as u64) as usize;
                 if let Some(place) = run.place {
-                    // To the end of the last block: the disk has no smaller parts.
-                    let whole = bytes.next_multiple_of(block as usize).min(to.len() - done);
+                    // The disk has no smaller parts; what comes with it from behind the end nobody may see.
+                    let part = self.shared.disk().device().limits().block as usize;
+                    let whole = bytes.next_multiple_of(part).min(to.len() - done);
                     self.shared.disk().read_into(place * block + at % block, to.part(done, whole)).await?;
+                    to.part(done + bytes, whole - bytes).put(&ZEROES[..whole - bytes]);
                 }
                 done += bytes;
             }

@@ -1,6 +1,7 @@
 //! A kernel's worth of services for tests, and paths as functions.
 #![allow(dead_code)]
 
+pub mod disk;
 pub mod memory;
 #[allow(dead_code)]
 pub mod program;
