@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use machine::block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR};
 use machine::errno::Result;
+use machine::sync::WaitQueue;
 use machine::{BoxFuture, Errno, Exchange};
 
 /// Features (5.2.3) that are of use here.
@@ -44,6 +45,8 @@ const UNSUPPORTED: u8 = 2;
 const SERIAL_BYTES: usize = 20;
 /// So much goes in one request.
 const MOST_BYTES: usize = 256 << 10;
+/// Requests of a queue that have buffers at the same time; who comes then waits without one, however many threads want something of the disk.
+const MOST_UNDER_WAY: usize = 16;
 
 /// How many queues a device has, by the features that it and its driver have agreed on, and its configuration.
 pub fn queues(features: u64, configuration: &[u8]) -> u16 {
@@ -64,6 +67,19 @@ pub struct Disk {
     queues: Vec<Arc<dyn Exchange>>,
     next: AtomicUsize,
     limits: BlockLimits,
+    under_way: AtomicUsize,
+    /// Woken when one has been answered.
+    room: WaitQueue,
+}
+
+/// The right to have buffers.
+struct Turn<'a>(&'a Disk);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Relaxed);
+        self.0.room.wake_all();
+    }
 }
 
 impl Disk {
@@ -88,7 +104,8 @@ impl Disk {
             most_zeroed: field(feature::WRITE_ZEROES, 48, 4) as u32,
             serial: Vec::new(),
         };
-        let mut disk = Disk { queues, next: AtomicUsize::new(0), limits };
+        let (next, under_way) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let mut disk = Disk { queues, next, limits, under_way, room: WaitQueue::new() };
         // A device that does not know the question has no serial number.
         if let Ok(mut serial) = disk.request(kind::GET_ID, 0, &[], SERIAL_BYTES).await {
             let end = serial.iter().position(|byte| *byte == 0).unwrap_or(serial.len());
@@ -139,6 +156,14 @@ impl Disk {
         }
     }
 
+    async fn turn(&self) -> Turn<'_> {
+        let most = MOST_UNDER_WAY * self.queues.len();
+        let more = |now: usize| (now < most).then_some(now + 1);
+        let took = || self.under_way.fetch_update(Relaxed, Relaxed, more).is_ok().then_some(());
+        self.room.wait_until(took).await;
+        Turn(self)
+    }
+
     async fn carry_out(&self, op: BlockOp, sector: u64, pages: Pieces) -> Result<()> {
         let can = match op {
             BlockOp::Discard { .. } => self.limits.most_discarded > 0,
@@ -153,6 +178,7 @@ impl Disk {
         if self.limits.read_only && !matches!(op, BlockOp::Read | BlockOp::Flush) {
             return Err(Errno::EPERM);
         }
+        let _turn = self.turn().await;
         match op {
             BlockOp::Read => {
                 self.check(op, sector, pages.len() as u64)?;

@@ -182,3 +182,41 @@ fn what_a_disk_cannot_do_is_refused() {
         assert_eq!(now(broken.submit(BlockOp::Read, 0, pages)), Err(errno));
     }
 }
+
+/// Answers nothing.
+struct Silent(Mutex<usize>);
+
+impl Exchange for Silent {
+    fn exchange(&self, request: Vec<u8>, _room: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
+        if request[..4] == GET_ID.to_le_bytes() {
+            return Box::pin(std::future::ready(Err(Errno::EIO)));
+        }
+        *self.0.lock().unwrap() += 1;
+        Box::pin(std::future::pending())
+    }
+}
+
+#[test]
+fn however_many_want_something_few_have_buffers() {
+    let (memory, frame) = fake_memory();
+    let device = Arc::new(Silent(Mutex::new(0)));
+    let mut configuration = vec![0; 60];
+    configuration[0] = 8;
+    let disk = now(Disk::start(vec![device.clone()], 0, &configuration)).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut asked: Vec<_> = (0..100)
+        .map(|_| {
+            let mut pages = Pieces::none(&memory);
+            pages.push(piece(frame, 0, 512));
+            disk.submit(BlockOp::Read, 0, pages)
+        })
+        .collect();
+    asked.iter_mut().for_each(|future| assert!(future.as_mut().poll(&mut context).is_pending()));
+    assert_eq!(*device.0.lock().unwrap(), 16);
+    // Two go away; two others come in their place.
+    asked.drain(..2);
+    asked.iter_mut().for_each(|future| assert!(future.as_mut().poll(&mut context).is_pending()));
+    assert_eq!(*device.0.lock().unwrap(), 18);
+    drop(asked);
+    assert_eq!(memory.count(frame), 1);
+}

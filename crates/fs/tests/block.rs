@@ -236,6 +236,13 @@ fn ioctls_say_what_the_disk_is_and_clear_it() {
     assert_eq!(read(&file, 19 * 512 + 511, 2), Ok(vec![19, 0]));
     assert_eq!(read(&file, 31 * 512 + 511, 2), Ok(vec![0, 32]));
     assert!(disk.device.bytes.lock().unwrap()[20 * 512..32 * 512].iter().all(|byte| *byte == 0));
+    // Also while something else is not written back yet.
+    assert_eq!(read(&file, 40 * 512, 1), Ok(vec![40]));
+    block_on(file.write_at(&[7], 60 * 512)).unwrap();
+    request(&file, raw::BLKZEROOUT, &[long(36 * 512), long(8 * 512)].concat()).unwrap();
+    assert_eq!(read(&file, 35 * 512 + 511, 2), Ok(vec![35, 0]));
+    assert_eq!(read(&file, 43 * 512 + 511, 2), Ok(vec![0, 44]));
+    assert_eq!(disk.device.bytes.lock().unwrap()[36 * 512..44 * 512], [0; 8 * 512]);
     for (start, bytes) in [(1, 512), (0, 100), (0, 65 * 512), (u64::MAX - 511, 1024)] {
         let asked = request(&file, raw::BLKZEROOUT, &[long(start), long(bytes)].concat());
         assert_eq!(asked, Err(Errno::EINVAL), "{start} {bytes}");

@@ -24,7 +24,7 @@ pub struct DeviceSet {
     pub link: Option<Arc<Link>>,
     pub shares: Vec<(Vec<u8>, Arc<dyn machine::Exchange>)>,
     /// Disks whose serial numbers nobody has asked for yet.
-    disks: Vec<virtio::Opened>,
+    disks: Vec<virtio::OpenedDisk>,
 }
 
 impl DeviceSet {

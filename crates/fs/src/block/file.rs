@@ -163,7 +163,10 @@ impl BlockFile {
                 let word =
                     |at: usize| data.get(at..at + 8).and_then(|word| Some(u64::from_ne_bytes(*word.first_chunk()?)));
                 let (Some(start), Some(bytes)) = (word(0), word(8)) else { return Err(Errno::EFAULT) };
-                volume.clear(start, bytes, request == raw::BLKDISCARD).await?;
+                match request {
+                    raw::BLKDISCARD => volume.discard(start, bytes).await?,
+                    _ => volume.zero(start, bytes).await?,
+                }
             }
             raw::BLKSECDISCARD => return Err(Errno::EOPNOTSUPP),
             raw::BLKROSET | raw::BLKRASET | raw::BLKFRASET | raw::BLKRRPART | raw::BLKPG => return Err(Errno::EINVAL),

@@ -9,7 +9,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use machine::{
     block::{BlockDevice, BlockOp, Piece, Pieces, SECTOR},
     collections::try_filled,
@@ -30,8 +30,6 @@ pub struct Content {
     /// How often bytes could not be written back: who has the volume open hears of it at his next fsync.
     pub(super) failures: AtomicU64,
     cache: Lock<Weak<PageCache>>,
-    /// A task writes back.
-    writes_back: AtomicBool,
 }
 
 impl Content {
@@ -64,20 +62,6 @@ impl Content {
         }
         Ok(())
     }
-
-    async fn write_back(&self) {
-        loop {
-            let Some(cache) = self.cache.lock().upgrade() else { return };
-            if let Err(error) = cache.write_back(0, MAX_SIZE).await {
-                log::error!("a disk: writing back: {error:?}");
-                return;
-            }
-            self.writes_back.store(false, Relaxed);
-            if !cache.has_dirty() || self.writes_back.swap(true, Relaxed) {
-                return;
-            }
-        }
-    }
 }
 
 /// What the page cache asks of it.
@@ -102,14 +86,17 @@ impl Store for Below {
         })
     }
 
+    /// Writing back begins at once, in a task.
     fn dirtied(&self) {
-        if !self.0.writes_back.swap(true, Relaxed) {
-            let content = self.0.clone();
-            self.0.services.spawner.spawn(Box::pin(async move {
-                content.write_back().await;
-                content.writes_back.store(false, Relaxed);
-            }));
-        }
+        let cache = self.0.cache.lock().clone();
+        self.0.services.spawner.spawn(Box::pin(async move {
+            while let Some(cache) = cache.upgrade().filter(|cache| cache.has_dirty()) {
+                if let Err(error) = cache.write_back(0, MAX_SIZE).await {
+                    log::error!("a disk: writing back: {error:?}");
+                    return;
+                }
+            }
+        }));
     }
 }
 
@@ -141,7 +128,6 @@ impl Volume {
             stats: Arc::default(),
             failures: AtomicU64::new(0),
             cache: Lock::new(Weak::new()),
-            writes_back: AtomicBool::new(false),
         });
         let cache = PageCache::over(services, sectors * SECTOR, Arc::new(Below(content.clone())));
         *content.cache.lock() = Arc::downgrade(&cache);
@@ -210,30 +196,48 @@ impl Volume {
         self.content.submit(BlockOp::Flush, 0, Pieces::none(&self.content.services.memory)).await
     }
 
-    /// Makes bytes zero, or (`discard`) says that nobody wants them. They must be whole blocks: EINVAL.
-    pub(super) async fn clear(&self, start: u64, bytes: u64, discard: bool) -> Result<()> {
-        let limits = self.device().limits();
-        let end = start.checked_add(bytes).filter(|end| *end <= self.bytes()).ok_or(Errno::EINVAL)?;
-        if !start.is_multiple_of(SECTOR) || !bytes.is_multiple_of(SECTOR) {
-            return Err(Errno::EINVAL);
-        }
-        let most = if discard { limits.most_discarded } else { limits.most_zeroed };
-        if discard && most == 0 {
+    /// Says that nobody wants these bytes any more, which must be whole sectors (EINVAL): they may be anything then. EOPNOTSUPP: the disk can't.
+    pub(super) async fn discard(&self, start: u64, bytes: u64) -> Result<()> {
+        let end = self.check_sectors(start, bytes)?;
+        let most = self.device().limits().most_discarded;
+        if most == 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        if most == 0 {
-            return self.write_zeroes(start, end).await;
-        }
-        // Nothing older may follow it there, and nobody may read what was there.
+        // Nothing older may follow it there.
         self.write_back(start, end).await?;
+        self.by_ranges(start, end, most, |sectors| BlockOp::Discard { sectors }).await?;
+        self.cache.invalidate(self.bytes(), self.cache.epoch()).await;
+        Ok(())
+    }
+
+    /// Makes these bytes zero, which must be whole sectors (EINVAL), on the disk too.
+    pub(super) async fn zero(&self, start: u64, bytes: u64) -> Result<()> {
+        let end = self.check_sectors(start, bytes)?;
+        match self.device().limits().most_zeroed {
+            0 => self.write_zeroes(start, end).await?,
+            most => {
+                let below = self.by_ranges(start, end, most, |sectors| BlockOp::WriteZeroes { sectors });
+                self.cache.zero(start, end, Box::pin(below)).await?;
+            }
+        }
+        self.write_back(start, end).await
+    }
+
+    /// Where the bytes end.
+    fn check_sectors(&self, start: u64, bytes: u64) -> Result<u64> {
+        let end = start.checked_add(bytes).filter(|end| *end <= self.bytes()).ok_or(Errno::EINVAL)?;
+        let whole = start.is_multiple_of(SECTOR) && bytes.is_multiple_of(SECTOR);
+        whole.then_some(end).ok_or(Errno::EINVAL)
+    }
+
+    /// Asks the disk for an operation on at most so many sectors at a time.
+    async fn by_ranges(&self, start: u64, end: u64, most: u32, op: impl Fn(u32) -> BlockOp + Send) -> Result<()> {
         let mut at = start;
         while at < end {
             let sectors = ((end - at) / SECTOR).min(most.into()) as u32;
-            let op = if discard { BlockOp::Discard { sectors } } else { BlockOp::WriteZeroes { sectors } };
-            self.content.submit(op, at, Pieces::none(&self.content.services.memory)).await?;
+            self.content.submit(op(sectors), at, Pieces::none(&self.content.services.memory)).await?;
             at += u64::from(sectors) * SECTOR;
         }
-        self.cache.invalidate(self.bytes(), self.cache.epoch()).await;
         Ok(())
     }
 
@@ -246,7 +250,7 @@ impl Volume {
             let (_, written) = self.cache.write(crate::file::Source::Kernel(part), Some(at), |_, _| Ok(())).await?;
             at += written as u64;
         }
-        self.write_back(start, end).await
+        Ok(())
     }
 }
 

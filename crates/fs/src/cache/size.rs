@@ -104,6 +104,36 @@ impl PageCache {
         end
     }
 
+    /// Makes `start..end` zero: in the store by `below`, and in pages that are here, which are dirty then, for what they held may be on its way there.
+    pub async fn zero(&self, start: u64, end: u64, below: BoxFuture<'_, Result<()>>) -> Result<()> {
+        let _writer = self.writer.lock().await;
+        below.await?;
+        let mut from = start / PAGE;
+        loop {
+            let some: Vec<u64> = {
+                let mut state = self.state.lock();
+                let some = state.pages.range(from..end.div_ceil(PAGE)).map(|(index, _)| *index);
+                let some: Vec<u64> = some.take(PUNCHED).collect();
+                // What was read before must not arrive.
+                for index in &some {
+                    if matches!(state.pages.get(index), Some(Slot::Loading(_))) {
+                        state.pages.remove(index);
+                    }
+                }
+                some
+            };
+            self.loaded.wake_all();
+            let Some(last) = some.last() else { return Ok(()) };
+            from = last + 1;
+            for index in some {
+                let page = index * PAGE;
+                self.clear(index, start.max(page) - page..end.min(page + PAGE) - page).await;
+                self.dirty(self.state.lock(), index);
+            }
+            pause(&*self.services.spawner).await;
+        }
+    }
+
     /// Zeroes a part of a page.
     async fn clear(&self, index: u64, part: Range<u64>) {
         while !part.is_empty() {

@@ -31,8 +31,8 @@ const MOUNT_TAG: u64 = 1 << 0;
 /// A queue of requests over this kernel's memory.
 pub type Queue = RequestQueue<PartitionMemory>;
 
-/// A device of which crate `dev` knows the rest.
-pub struct Opened {
+/// A disk whose queues work. What is said through them crate `dev` knows.
+pub struct OpenedDisk {
     /// Features that both sides have agreed on.
     pub features: u64,
     pub configuration: Vec<u8>,
@@ -136,14 +136,18 @@ impl Found {
         cpus: &[CpuId],
         features: u64,
         queues: impl Fn(u64, &[u8]) -> u16,
-    ) -> Result<Opened, DeviceError> {
+    ) -> Result<OpenedDisk, DeviceError> {
         let mut device = self.prepare(features)?;
         let (features, configuration) = (device.agreed, device.registers.configuration());
-        let mut opened = Opened { features, configuration, queues: Vec::new() };
+        let mut opened = OpenedDisk { features, configuration, queues: Vec::new() };
         for (index, cpu) in (0..queues(features, &opened.configuration)).zip(cpus) {
-            let queue = Arc::new(RequestQueue::new(device.ring(index)?));
-            device.connect(index, queue.clone(), *cpu)?;
-            opened.queues.push(queue);
+            let queue = device.ring(index).map(|ring| Arc::new(RequestQueue::new(ring)));
+            match queue.and_then(|queue| device.connect(index, queue.clone(), *cpu).map(|()| queue)) {
+                Ok(queue) => opened.queues.push(queue),
+                // Vectors are few where there are many disks and CPUs. One queue will do.
+                Err(_) if index > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
         device.registers.start();
         Ok(opened)

@@ -41,6 +41,6 @@ pub use receive::ReceiveQueue;
 pub use request::RequestQueue;
 
 #[cfg(target_os = "none")]
-pub use device::{find, Console, DeviceError, Found, Opened, Queue};
+pub use device::{find, Console, DeviceError, Found, OpenedDisk, Queue};
 #[cfg(target_os = "none")]
 pub(crate) use pci::Function;
