@@ -22,7 +22,7 @@ pub struct Entry {
 const HEADER: usize = 8;
 const TAIL: usize = 12;
 const TAIL_KIND: u8 = 0xde;
-/// What follows `d_type` of getdents64, by ext4's numbers.
+/// The `d_type` of getdents64 for each number that ext4 has for a type of file.
 const KINDS: [u8; 8] = [0, 8, 4, 2, 6, 1, 12, 10];
 
 /// What is in a block from byte `from` on: inode, length of the entry, name and kind.

@@ -148,7 +148,7 @@ struct Reader<'a, T> {
     functions: &'a mut Functions,
     cache: Cache,
     quality: Quality,
-    /// Paths that come in parts: of which mapping, and what has come.
+    /// The path of the file that each CPU has told of last, as far as it has come: a long one comes in parts.
     path: HashMap<Place, String>,
     take: T,
 }

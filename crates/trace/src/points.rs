@@ -1,4 +1,4 @@
-//! The table of trace points. docs/trace.md is made from it (`cargo run -q -p trace --example table > docs/trace-points.md`).
+//! The table of trace points. docs/trace-events.md is made from it (`cargo run -q -p trace --example table > docs/trace-events.md`).
 //!
 //! A new point goes at the end of its group, and the code at its place calls the function of its name. Nothing else need be changed: the host
 //! knows the table. Fields lie in a record in the order of the row (pack.rs).

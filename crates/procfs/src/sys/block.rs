@@ -91,7 +91,6 @@ fn common(names: Names, path: &str, volume: &Arc<Volume>, kind: &str) -> Names {
         .constant("alignment_offset", "0\n")
         .constant("discard_alignment", "0\n")
         .constant("uevent", format!("MAJOR={major}\nMINOR={minor}\nDEVNAME={}\nDEVTYPE={kind}\n", volume.name()))
-        .constant("inflight", "       0        0\n")
         .with("stat", Node::file(hash_ino(format!("{path}/stat").as_bytes()), stat))
         .directory("holders", |names| names)
         .directory("slaves", |names| names)
