@@ -70,14 +70,15 @@ pub struct Checker {
 const MOST_FOUND: usize = 100;
 
 impl Checker {
-    /// For a whole file. Where recording was switched off and on, what is missing is forgiven everywhere: kernels do not switch at the same moment.
+    /// For a whole file. Where recording was switched off and on or cut off, what is missing is forgiven everywhere: kernels do not switch at the same moment, and rings are not
+    /// read at the same moment.
     pub fn of(trace: &Trace) -> Result<Checker> {
         let kernels = || trace.places().map(|(place, _)| place.kernel);
-        let mut switched = false;
+        let mut partial = trace.is_cut();
         for event in trace.events()? {
-            switched |= event?.point == Point::Recording;
+            partial |= event?.point == Point::Recording;
         }
-        let lost = trace.places().filter(|(_, lost)| *lost > 0 || switched).map(|(place, _)| place.kernel);
+        let lost = trace.places().filter(|(_, lost)| *lost > 0 || partial).map(|(place, _)| place.kernel);
         Ok(Checker::new(kernels(), lost))
     }
 

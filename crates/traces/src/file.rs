@@ -1,5 +1,5 @@
 //! The file of a trace: a line of text that says what it is and which points there were when it was recorded, then pieces of rings as they were read, each with its place,
-//! its length in words, and how many events of that ring had been lost by then. It is only ever added to, so that a trace whose recording was cut off can be read up to there.
+//! its length in words, and how many events of that ring had been lost by then. It is only ever added to, so that a trace whose recording was cut off can be read up to there; one that was not says so at its end.
 
 use crate::{Event, Place};
 use anyhow::{bail, Context, Result};
@@ -15,6 +15,8 @@ use trace::{Header, POINTS};
 
 const MAGIC: &str = "cob trace 1";
 const PIECE_HEADER: usize = 24;
+/// Stands where a piece would begin: no ring has lost so many events.
+const END: [u8; PIECE_HEADER] = [0xff; PIECE_HEADER];
 /// Bits of a time in a record.
 const TIME_BITS: u32 = 48;
 
@@ -58,6 +60,12 @@ impl<W: Write> Writer<W> {
     pub fn flush(&mut self) -> std::io::Result<()> {
         self.to.flush()
     }
+
+    /// Says that nothing is missing, which a reader can't see otherwise: a file may be cut off between two pieces, too.
+    pub fn end(&mut self) -> std::io::Result<()> {
+        self.to.write_all(&END)?;
+        self.to.flush()
+    }
 }
 
 /// A piece in a file.
@@ -72,7 +80,7 @@ pub struct Trace {
     file: File,
     about: String,
     rings: BTreeMap<Place, Ring>,
-    /// The last piece was not whole.
+    /// It doesn't say that it has ended.
     is_cut: bool,
 }
 
@@ -100,11 +108,14 @@ impl Trace {
         let about = parts.next().unwrap_or_default().to_string();
         let (mut at, length) = (line.len() as u64, file.metadata()?.len());
         reader.seek(SeekFrom::Start(at))?;
-        let mut trace = Trace { file, about, rings: BTreeMap::new(), is_cut: false };
+        let mut trace = Trace { file, about, rings: BTreeMap::new(), is_cut: true };
         while at < length {
             let mut header = [0; PIECE_HEADER];
             if length - at < PIECE_HEADER as u64 || trace.file.read_exact_at(&mut header, at).is_err() {
-                trace.is_cut = true;
+                break;
+            }
+            if header == END {
+                trace.is_cut = false;
                 break;
             }
             let number = |from: usize, bytes: usize| {
@@ -115,7 +126,6 @@ impl Trace {
             let words = number(16, 8);
             at += PIECE_HEADER as u64;
             let whole = words.checked_mul(8).is_some_and(|bytes| bytes <= length - at);
-            trace.is_cut |= !whole;
             let words = if whole { words } else { (length - at) / 8 };
             let ring = trace.rings.entry(place).or_default();
             ring.lost = number(8, 8);
@@ -133,7 +143,7 @@ impl Trace {
         &self.about
     }
 
-    /// Whether the file ends in the middle of something.
+    /// Whether the recording went on after the file's end: it was killed, its disk was full, or it reached its limit.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

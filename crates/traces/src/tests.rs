@@ -92,6 +92,7 @@ impl Recording {
 
     fn trace(&mut self) -> Trace {
         self.copy();
+        self.writer.end().unwrap();
         Trace::open(&self.path()).unwrap()
     }
 }
@@ -205,8 +206,13 @@ fn a_file_that_was_cut_off_is_read_as_far_as_it_goes() {
     for length in text..whole.len() {
         std::fs::write(recording.path(), &whole[..length]).unwrap();
         let trace = Trace::open(&recording.path()).unwrap();
+        assert!(trace.is_cut());
         let count = events(&trace).len();
         assert!(count >= most, "more of the file has fewer events");
+        let mut checker = Checker::of(&trace).unwrap();
+        events(&trace).iter().for_each(|event| checker.take(event));
+        let found: Vec<_> = checker.found().iter().map(|violation| &violation.what).collect();
+        assert!(found.is_empty(), "{length} bytes: {found:?}");
         most = count;
     }
     assert_eq!(most, 22);

@@ -124,7 +124,11 @@ impl<W: Write> Collector<W> {
         if let Some(follow) = &mut self.follow {
             follow.print(true);
         }
-        if let Err(error) = self.writer.flush() {
+        let ended = match self.result.error {
+            None => self.writer.end(),
+            Some(_) => self.writer.flush(),
+        };
+        if let Err(error) = ended {
             self.result.error.get_or_insert(error.to_string());
         }
         self.result.lost = self.lost.values().sum();
