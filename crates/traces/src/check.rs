@@ -168,8 +168,8 @@ impl Checker {
     }
 
     /// `kernel` says so. Gives what was known before.
-    fn set(&mut self, tid: ThreadId, kernel: u16, state: State) -> Option<State> {
-        self.threads.insert(tid, Thread { state, kernel }).map(|thread| thread.state)
+    fn set(&mut self, tid: ThreadId, kernel: u16, state: State) -> Option<Thread> {
+        self.threads.insert(tid, Thread { state, kernel })
     }
 
     /// `kernel` has stopped: its threads may be said to go on elsewhere, or to have ended, and messages from and to it are lost.
@@ -218,10 +218,12 @@ impl Checker {
         }
         if is_thread(next) {
             match self.set(next, kernel, State::Runs(cpu)) {
-                Some(State::Runs(other)) if other != cpu => {
+                Some(Thread { state: State::Runs(other), kernel: of })
+                    if other != cpu && whole && self.is_whole(of) =>
+                {
                     self.wrong(time, format!("thread {next} is on CPUs {other} and {cpu} at once"));
                 }
-                Some(before @ (State::Waits | State::Ended)) if whole => {
+                Some(Thread { state: before @ (State::Waits | State::Ended), .. }) if whole => {
                     self.wrong(time, format!("thread {next} runs, but it is {before:?}"));
                 }
                 _ => {}

@@ -287,10 +287,11 @@ fn messages_and_moves_from_nowhere_are_found() {
 #[test]
 fn what_is_missing_is_forgiven_where_events_were_lost() {
     let mut r = Recording::new(2);
-    r.switch(1, 0, IDLE, 0, KERNEL_WORK);
+    r.switch(1, 0, IDLE, 0, 8);
     r.add(1, 1, Point::LostEvents, &[1000], "");
     r.add(0, 2, Point::MessageReceive, &[5, 7, 1, 0x106, 0], "");
     r.switch(1, 3, IDLE, 0, 7);
+    r.switch(0, 4, IDLE, 0, 8);
     assert!(wrong(&mut r).is_empty());
 }
 
