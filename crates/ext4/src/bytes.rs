@@ -34,3 +34,18 @@ pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
 pub fn joined(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
+
+/// Puts 16 bits at `at`, which must be there.
+pub fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Puts 32 bits at `at`, which must be there.
+pub fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// The low 32 bits of a number, and the others.
+pub fn split(value: u64) -> (u32, u32) {
+    (value as u32, (value >> 32) as u32)
+}

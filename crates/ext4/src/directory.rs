@@ -2,6 +2,7 @@
 
 use crate::{
     bytes::{sum, u16_at, u32_at},
+    handle::Handle,
     Device, Error, Inode, Result, Volume,
 };
 use alloc::vec::Vec;
@@ -88,19 +89,25 @@ impl<D: Device> Volume<D> {
     }
 
     /// None: a hole.
-    async fn directory_block(&self, directory: &Inode, number: u64) -> Result<Option<alloc::sync::Arc<[u8]>>> {
+    async fn directory_block(&self, directory: &Inode, number: u64) -> Result<Option<Vec<u8>>> {
         let number = u32::try_from(number).map_err(|_| Error::Corrupt("the size of a directory"))?;
-        let Some(place) = self.map(directory, number).await?.place else { return Ok(None) };
-        let block = self.block(place).await?;
-        let tail = block.len() - TAIL;
-        if let Some(seed) = self.superblock().seed {
+        self.run(|handle| Ok(handle.directory_block(directory, number)?.map(<[u8]>::to_vec))).await
+    }
+}
+
+impl Handle<'_> {
+    /// A block of a directory. None: a hole.
+    pub(crate) fn directory_block(&self, directory: &Inode, number: u32) -> Result<Option<&[u8]>> {
+        let Some(place) = self.map(directory, number)?.place else { return Ok(None) };
+        let seed = self.superblock().seed.map(|seed| directory.seed(seed));
+        let block = self.checked(place, "the sum of a directory", |block| {
+            let tail = block.len() - TAIL;
             let is_leaf =
-                u32_at(&block, tail) == 0 && u16_at(&block, tail + 4) == TAIL as u16 && block[tail + 7] == TAIL_KIND;
+                u32_at(block, tail) == 0 && u16_at(block, tail + 4) == TAIL as u16 && block[tail + 7] == TAIL_KIND;
             // Blocks of an index have their sum elsewhere, and say nothing that is used here.
-            if is_leaf && sum(directory.seed(seed), &[&block[..tail]]) != u32_at(&block, tail + 8) {
-                return Err(Error::Corrupt("the sum of a directory"));
-            }
-        }
+            let Some(seed) = seed.filter(|_| is_leaf) else { return true };
+            sum(seed, &[&block[..tail]]) == u32_at(block, tail + 8)
+        })?;
         Ok(Some(block))
     }
 }

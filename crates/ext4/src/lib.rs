@@ -1,17 +1,24 @@
 //! The format of ext4 (Linux's Documentation/filesystems/ext4), as Debian's mkfs.ext4 makes it: extents, flexible groups, 64 bits, checksums of metadata.
 //!
-//! This crate reads and says what is where. It has no device, no clock and no pages: whoever uses it gives it a [`Device`] that reads blocks, asks where a file's bytes are ([`Volume::map`]), and
-//! moves them himself. It does not write yet.
+//! This crate has no device, no clock and no pages: whoever uses it gives it a [`Device`] that moves blocks, asks where a file's bytes are ([`Volume::map`]), and moves them himself.
 //!
 //! Everything on a disk may be wrong, by accident or on purpose. What is read is checked before it is used (sums, bounds, depths); what does not hold is [`Error::Corrupt`], and no
 //! loop here is longer than what the disk's size allows.
 //!
+//! What changes more than one block must happen as a whole or not at all, whenever the power fails. So each change is an operation on a [`handle`], operations are gathered in a
+//! transaction ([`core`](mod@crate::core)), and a transaction is written to the journal, with one block that makes it valid, before anything of it is written to its place ([`journal`]).
+//!
 //! | file | subject |
 //! |---|---|
 //! | superblock.rs | the superblock: sizes, features |
-//! | inode.rs | one inode |
+//! | inode.rs | the bytes of one inode |
 //! | extents.rs | where the blocks of a file are |
 //! | directory.rs | names in a directory |
+//! | handle.rs | one operation: what it reads and changes |
+//! | core.rs | blocks in memory, and the running transaction |
+//! | group.rs, space.rs | groups and their bitmaps; who gets which blocks and inodes |
+//! | file.rs | inodes made, read and written by operations |
+//! | journal.rs | transactions on the disk (jbd2) |
 //! | volume.rs | a file system: all of it together |
 //! | bytes.rs | numbers in blocks, and sums over them |
 #![cfg_attr(not(test), no_std)]
@@ -21,9 +28,15 @@
 extern crate alloc;
 
 mod bytes;
+mod core;
 mod directory;
 mod extents;
+mod file;
+mod group;
+mod handle;
 mod inode;
+mod journal;
+mod space;
 mod superblock;
 #[cfg(test)]
 mod tests;
@@ -31,29 +44,54 @@ mod volume;
 
 pub use directory::Entry;
 pub use extents::Run;
+pub use file::NewInode;
 pub use inode::{FileType, Inode, Time};
 pub use superblock::Superblock;
 pub use volume::Volume;
 
-use alloc::sync::Arc;
-use core::future::Future;
+use ::core::future::Future;
+use alloc::{sync::Arc, vec::Vec};
 
 /// Why something can't be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The device could not read.
+    /// The device could not read or write.
     Io,
     /// What is on the disk can't be (EUCLEAN).
     Corrupt(&'static str),
     /// The file system has a feature that is not known here, or is none of ext4.
     Unsupported(&'static str),
+    /// No block or inode is free.
+    NoSpace,
+    /// The kernel has no memory.
+    NoMemory,
+    /// It is mounted to be read only, or became so by an error.
+    ReadOnly,
+    /// A directory to be removed has names in it.
+    NotEmpty,
+    /// A file has as many names as it may have.
+    TooManyLinks,
+    /// A file can't be so large.
+    TooLarge,
+    /// The operation needs a block that is not in memory: it is read, and the operation begins anew. Nobody sees this outside of this crate.
+    Missing(u64),
+    /// The running transaction must be committed before the operation can be done. Nobody sees this outside of this crate.
+    Full,
 }
 
 /// The same for all of this crate.
-pub type Result<T> = core::result::Result<T, Error>;
+pub type Result<T> = ::core::result::Result<T, Error>;
 
-/// Reads blocks of the file system.
+/// The bytes of a block, shared.
+pub type Bytes = Arc<Vec<u8>>;
+
+/// Moves blocks of the file system.
 pub trait Device: Send + Sync {
     /// All bytes of a block. The file system asks for none past its end.
-    fn read(&self, block: u64) -> impl Future<Output = Result<Arc<[u8]>>> + Send;
+    fn read(&self, block: u64) -> impl Future<Output = Result<Vec<u8>>> + Send;
+    /// Writes blocks that follow each other, beginning with `block`. They need not stay if the power fails before the next [`Device::flush`] has answered.
+    /// When the future is dropped, the device may still write them.
+    fn write(&self, block: u64, blocks: Vec<Bytes>) -> impl Future<Output = Result<()>> + Send;
+    /// What has been written stays.
+    fn flush(&self) -> impl Future<Output = Result<()>> + Send;
 }

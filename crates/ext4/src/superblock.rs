@@ -1,7 +1,7 @@
 //! The superblock: sizes and features.
 
 use crate::{
-    bytes::{joined, sum, u16_at, u32_at},
+    bytes::{joined, put_u32, sum, u16_at, u32_at},
     Error, Result,
 };
 
@@ -22,7 +22,42 @@ mod incompatible {
     pub const SUM_SEED: u32 = 0x2000;
     pub const KNOWN: u32 = FILE_TYPE | RECOVER | EXTENTS | SIXTY_FOUR_BIT | FLEX_BG | SUM_SEED;
 }
-const METADATA_SUMS: u32 = 0x400;
+
+/// Features that one who writes must know, and one who reads need not.
+mod read_only {
+    pub const SPARSE_SUPER: u32 = 0x1;
+    pub const LARGE_FILE: u32 = 0x2;
+    pub const HUGE_FILE: u32 = 0x8;
+    pub const DIR_NLINK: u32 = 0x20;
+    pub const EXTRA_ISIZE: u32 = 0x40;
+    pub const METADATA_SUMS: u32 = 0x400;
+    pub const ORPHAN_PRESENT: u32 = 0x1_0000;
+    pub const KNOWN: u32 =
+        SPARSE_SUPER | LARGE_FILE | HUGE_FILE | DIR_NLINK | EXTRA_ISIZE | METADATA_SUMS | ORPHAN_PRESENT;
+}
+
+/// Features that nobody need know.
+mod compatible {
+    pub const JOURNAL: u32 = 0x4;
+    pub const DIRECTORY_INDEX: u32 = 0x20;
+    pub const SPARSE_SUPER2: u32 = 0x200;
+    pub const FAST_COMMIT: u32 = 0x400;
+    pub const ORPHAN_FILE: u32 = 0x1000;
+}
+
+/// Where fields are that change.
+pub(crate) mod field {
+    pub const FREE_BLOCKS: (usize, usize) = (0xc, 0x158);
+    pub const FREE_INODES: usize = 0x10;
+    pub const MOUNTED: usize = 0x2c;
+    pub const WRITTEN: usize = 0x30;
+    pub const MOUNTS: usize = 0x34;
+    pub const STATE: usize = 0x3a;
+    pub const INCOMPATIBLE: usize = 0x60;
+    pub const READ_ONLY: usize = 0x64;
+    pub const LAST_ORPHAN: usize = 0xe8;
+    pub const SUM: usize = 0x3fc;
+}
 
 /// What it says.
 #[derive(Clone, Debug)]
@@ -45,6 +80,8 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// It was not unmounted: its journal has what its blocks have not.
     pub needs_recovery: bool,
+    /// A feature is not known that one who writes must know: it can only be read.
+    pub unknown_to_writers: bool,
     pub(crate) first_block: u32,
     pub(crate) blocks_per_group: u32,
     pub(crate) inodes_per_group: u32,
@@ -52,6 +89,33 @@ pub struct Superblock {
     pub(crate) descriptor_bytes: usize,
     /// What sums begin with; None: there are none.
     pub(crate) seed: Option<u32>,
+    compatible: u32,
+    read_only: u32,
+    /// Whether backups of the superblock are in some groups only.
+    backups: Option<[u32; 2]>,
+    /// Blocks behind the descriptors that are kept for more of them.
+    pub(crate) spare_descriptors: u32,
+    /// The first inode that is nobody's.
+    pub(crate) first_inode: u32,
+    /// Bytes that a new inode uses behind the first 128.
+    pub(crate) extra: u16,
+    /// Groups in a row whose bitmaps and tables lie together.
+    pub(crate) flex: u32,
+    /// The inode of the journal, and of the file of orphans.
+    pub(crate) journal: u32,
+    pub(crate) orphan_file: u32,
+    /// The newest orphan of the list.
+    pub(crate) last_orphan: u32,
+    /// How names are hashed: seed, version of the function, and whether it takes bytes as unsigned.
+    pub(crate) hash: Hash,
+}
+
+/// See [`Superblock::hash`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hash {
+    pub seed: [u32; 4],
+    pub version: u8,
+    pub unsigned: bool,
 }
 
 impl Superblock {
@@ -60,8 +124,8 @@ impl Superblock {
         if u16_at(bytes, 0x38) != MAGIC {
             return Err(Error::Unsupported("no ext4"));
         }
-        let (incompatible, read_only) = (u32_at(bytes, 0x60), u32_at(bytes, 0x64));
-        let sums = read_only & METADATA_SUMS != 0;
+        let (compatible, incompatible, read_only) = (u32_at(bytes, 0x5c), u32_at(bytes, 0x60), u32_at(bytes, 0x64));
+        let sums = read_only & read_only::METADATA_SUMS != 0;
         if sums && bytes[0x175] != CRC32C {
             return Err(Error::Unsupported("sums of an unknown kind"));
         }
@@ -97,6 +161,23 @@ impl Superblock {
             inode_bytes: u16_at(bytes, 0x58).into(),
             descriptor_bytes: if wide { u16_at(bytes, 0xfe).into() } else { 32 },
             seed: sums.then_some(seed),
+            unknown_to_writers: read_only & !read_only::KNOWN != 0 || block_bytes > 4096,
+            compatible,
+            read_only,
+            backups: (compatible & compatible::SPARSE_SUPER2 != 0)
+                .then(|| [u32_at(bytes, 0x24c), u32_at(bytes, 0x250)]),
+            spare_descriptors: u16_at(bytes, 0xce).into(),
+            first_inode: u32_at(bytes, 0x54),
+            extra: u16_at(bytes, 0x15e).max(u16_at(bytes, 0x15c)).max(32),
+            flex: 1 << bytes[0x174].min(31),
+            journal: if compatible & compatible::JOURNAL != 0 { u32_at(bytes, 0xe0) } else { 0 },
+            orphan_file: if compatible & compatible::ORPHAN_FILE != 0 { u32_at(bytes, 0x280) } else { 0 },
+            last_orphan: u32_at(bytes, field::LAST_ORPHAN),
+            hash: Hash {
+                seed: ::core::array::from_fn(|index| u32_at(bytes, 0xec + 4 * index)),
+                version: bytes[0xfc],
+                unsigned: u32_at(bytes, 0x160) & 2 != 0,
+            },
         };
         superblock.check()?;
         Ok(superblock)
@@ -117,6 +198,82 @@ impl Superblock {
             (u64::from(self.inodes) <= self.groups() * u64::from(self.inodes_per_group), "the number of inodes"),
         ];
         holds.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, what)| Err(Error::Corrupt(what)))
+    }
+
+    /// The block that the superblock is in, and where there.
+    pub(crate) fn place(&self) -> (u64, usize) {
+        match self.block_bytes {
+            1024 => (1, 0),
+            _ => (0, AT),
+        }
+    }
+
+    /// The block of a group's descriptor, and where there.
+    pub(crate) fn descriptor_place(&self, group: u32) -> (u64, usize) {
+        let at = u64::from(group) * self.descriptor_bytes as u64;
+        let block = u64::from(self.block_bytes);
+        (u64::from(self.first_block) + 1 + at / block, (at % block) as usize)
+    }
+
+    /// Blocks of all descriptors.
+    pub(crate) fn descriptor_blocks(&self) -> u64 {
+        (self.groups() * self.descriptor_bytes as u64).div_ceil(self.block_bytes.into())
+    }
+
+    /// Whether a group begins with a copy of the superblock and of the descriptors.
+    pub(crate) fn has_backup(&self, group: u32) -> bool {
+        let is_power = |base: u32| {
+            let mut power = base;
+            while power < group {
+                power = power.saturating_mul(base);
+            }
+            power == group
+        };
+        match self.backups {
+            _ if group == 0 => true,
+            Some(groups) => groups.contains(&group),
+            None if self.read_only & read_only::SPARSE_SUPER == 0 => true,
+            None => group == 1 || [3, 5, 7].into_iter().any(is_power),
+        }
+    }
+
+    /// The first block of a group, and how many it has.
+    pub(crate) fn group_blocks(&self, group: u32) -> ::core::ops::Range<u64> {
+        let start = u64::from(self.first_block) + u64::from(group) * u64::from(self.blocks_per_group);
+        start..(start + u64::from(self.blocks_per_group)).min(self.blocks)
+    }
+
+    /// The group of a block.
+    pub(crate) fn group_of(&self, block: u64) -> u32 {
+        (block.saturating_sub(self.first_block.into()) / u64::from(self.blocks_per_group)) as u32
+    }
+
+    /// Whether new directories get an index.
+    pub(crate) fn indexes_directories(&self) -> bool {
+        self.compatible & compatible::DIRECTORY_INDEX != 0
+    }
+
+    /// Whether a directory may have more subdirectories than can be counted.
+    pub(crate) fn has_many_links(&self) -> bool {
+        self.read_only & read_only::DIR_NLINK != 0
+    }
+
+    /// Whether the journal may hold what is not known here.
+    pub(crate) fn has_fast_commits(&self) -> bool {
+        self.compatible & compatible::FAST_COMMIT != 0
+    }
+
+    /// Whether the file of orphans has some.
+    pub(crate) fn has_orphans_in_file(&self) -> bool {
+        self.read_only & read_only::ORPHAN_PRESENT != 0
+    }
+
+    /// Computes the sum in the bytes of the superblock anew.
+    pub(crate) fn seal(&self, bytes: &mut [u8]) {
+        if self.seed.is_some() {
+            let computed = sum(u32::MAX, &[&bytes[..field::SUM]]);
+            put_u32(bytes, field::SUM, computed);
+        }
     }
 
     /// How many groups there are.

@@ -1,28 +1,49 @@
 //! A file system: all of it together.
 
 use crate::{
-    bytes::{joined, sum, u16_at, u32_at},
-    inode::FileType,
-    superblock, Device, Error, Inode, Result, Superblock,
+    core::Core, handle::Handle, inode::FileType, journal::Journal, superblock, Device, Error, Inode, Result, Superblock,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
+use machine::sync::{AsyncLock, Lock, WaitQueue};
 
 /// The number of the topmost directory.
-const ROOT: u32 = 2;
+pub(crate) const ROOT: u32 = 2;
+/// An operation that needs more blocks than this one after the other will not come to an end.
+const TRIES: usize = 1 << 16;
 
 /// A file system on a device.
 pub struct Volume<D> {
     device: D,
     superblock: Superblock,
+    pub(crate) core: Lock<Core>,
+    /// Blocks that operations waited for have come.
+    loaded: WaitQueue,
+    /// Held by who writes to the journal. None: the file system is not written.
+    pub(crate) journal: AsyncLock<Option<Journal>>,
+}
+
+/// A block on its way; what has not arrived is given up.
+struct Loading<'a, D> {
+    volume: &'a Volume<D>,
+    block: u64,
+    number: u64,
+}
+
+impl<D> Drop for Loading<'_, D> {
+    fn drop(&mut self) {
+        self.volume.core.lock().end_load(self.block, self.number);
+        self.volume.loaded.wake_all();
+    }
 }
 
 impl<D: Device> Volume<D> {
-    /// `superblock`: bytes 1024 to 2047 of the device, which reads blocks of the size that they say.
+    /// To be read. `superblock`: bytes 1024 to 2047 of the device, which reads blocks of the size that they say.
     pub fn new(device: D, superblock: Superblock) -> Volume<D> {
-        Volume { device, superblock }
+        let core = Lock::new(Core::new(superblock.clone()));
+        Volume { device, superblock, core, loaded: WaitQueue::new(), journal: AsyncLock::new(None) }
     }
 
-    /// What the superblock says.
+    /// Sizes and features. The numbers of free blocks and inodes are those of the mount.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -32,62 +53,80 @@ impl<D: Device> Volume<D> {
         &self.device
     }
 
-    /// The topmost directory.
-    pub async fn root(&self) -> Result<Inode> {
-        let root = self.inode(ROOT).await?.ok_or(Error::Corrupt("no root"))?;
-        match root.file_type()? {
-            FileType::Directory => Ok(root),
-            _ => Err(Error::Corrupt("the root is no directory")),
+    /// Does an operation: all of it, or nothing. It waits for blocks to be read, and for room in the journal.
+    pub(crate) async fn run<T>(&self, mut operation: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES {
+            match self.try_run(&mut operation) {
+                Err(Error::Missing(block)) => self.load(block).await?,
+                Err(Error::Full) => self.commit().await?,
+                answer => return answer,
+            }
         }
+        Err(Error::Corrupt("an operation without an end"))
     }
 
-    pub(crate) async fn block(&self, block: u64) -> Result<Arc<[u8]>> {
+    /// The same, if all that it needs is in memory; else [`Error::Missing`] or [`Error::Full`].
+    pub(crate) fn try_run<T>(&self, mut operation: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+        let mut core = self.core.lock();
+        let mut handle = Handle::new(&core);
+        let answer = operation(&mut handle)?;
+        let changes = handle.finish();
+        core.apply(changes)?;
+        Ok(answer)
+    }
+
+    /// From now on changes are made in memory, without a journal: for tests, which write them to their places ([`Volume::write_home`]).
+    #[cfg(test)]
+    pub(crate) fn open_without_journal(&self) {
+        self.core.lock().open(1, usize::MAX);
+    }
+
+    /// Writes all that was changed to its place, and the numbers of free blocks and inodes to the superblock.
+    #[cfg(test)]
+    pub(crate) async fn write_home(&self) -> Result<()> {
+        self.run(|handle| handle.put_counts()).await?;
+        let blocks = {
+            let mut core = self.core.lock();
+            if let Some(transaction) = core.begin_commit() {
+                core.end_commit(transaction);
+            }
+            core.to_checkpoint()
+        };
+        for (block, bytes) in blocks {
+            self.device.write(block, alloc::vec![bytes]).await?;
+        }
+        self.core.lock().checkpointed();
+        Ok(())
+    }
+
+    /// Reads a block of metadata into memory.
+    async fn load(&self, block: u64) -> Result<()> {
         if block >= self.superblock.blocks {
             return Err(Error::Corrupt("a block past the end"));
         }
+        let Some(number) = self.core.lock().begin_load(block) else {
+            // Somebody else does.
+            self.loaded.wait_until(|| (!self.core.lock().is_loading(block)).then_some(())).await;
+            return Ok(());
+        };
+        let loading = Loading { volume: self, block, number };
         let bytes = self.device.read(block).await?;
-        if bytes.len() == self.superblock.block_bytes as usize {
-            Ok(bytes)
-        } else {
-            Err(Error::Io)
+        if bytes.len() != self.superblock.block_bytes as usize {
+            return Err(Error::Io);
         }
+        self.core.lock().insert(block, bytes, number);
+        drop(loading);
+        Ok(())
+    }
+
+    /// The topmost directory.
+    pub async fn root(&self) -> Result<Inode> {
+        self.run(|handle| handle.root()).await
     }
 
     /// An inode. None: it is not in use.
     pub async fn inode(&self, number: u32) -> Result<Option<Inode>> {
-        let superblock = &self.superblock;
-        if number == 0 || number > superblock.inodes {
-            return Err(Error::Corrupt("the number of an inode"));
-        }
-        let group = (number - 1) / superblock.inodes_per_group;
-        let index = u64::from((number - 1) % superblock.inodes_per_group);
-        let table = self.inode_table(group).await?;
-        let at = index * superblock.inode_bytes as u64;
-        let block = u64::from(superblock.block_bytes);
-        let bytes = self.block(table + at / block).await?;
-        let from = (at % block) as usize;
-        Inode::parse(superblock, number, &bytes[from..from + superblock.inode_bytes])
-    }
-
-    /// The first block of a group's table of inodes.
-    async fn inode_table(&self, group: u32) -> Result<u64> {
-        let superblock = &self.superblock;
-        if u64::from(group) >= superblock.groups() {
-            return Err(Error::Corrupt("the number of a group"));
-        }
-        let bytes = superblock.descriptor_bytes as u64;
-        let at = u64::from(group) * bytes;
-        let block = u64::from(superblock.block_bytes);
-        let descriptors = self.block(u64::from(superblock.first_block) + 1 + at / block).await?;
-        let descriptor = &descriptors[(at % block) as usize..][..bytes as usize];
-        if let Some(seed) = superblock.seed {
-            let mut copy = descriptor.to_vec();
-            copy[0x1e..0x20].fill(0);
-            if sum(seed, &[&group.to_le_bytes(), &copy]) as u16 != u16_at(descriptor, 0x1e) {
-                return Err(Error::Corrupt("the sum of a group"));
-            }
-        }
-        Ok(joined(u32_at(descriptor, 0x8), u32_at(descriptor, 0x28)))
+        self.run(|handle| handle.inode(number)).await
     }
 
     /// Where a symbolic link leads.
@@ -99,8 +138,11 @@ impl<D: Device> Volume<D> {
         if bytes < inode.root.len() && !inode.has_extents() {
             return Ok(inode.root[..bytes].to_vec());
         }
-        let place = self.map(inode, 0).await?.place.ok_or(Error::Corrupt("a symbolic link"))?;
-        Ok(self.block(place).await?[..bytes].to_vec())
+        self.run(|handle| {
+            let place = handle.map(inode, 0)?.place.ok_or(Error::Corrupt("a symbolic link"))?;
+            Ok(handle.read(place)?[..bytes].to_vec())
+        })
+        .await
     }
 }
 

@@ -1,54 +1,13 @@
 //! File systems that Debian's mkfs.ext4 has made of a directory, read and compared with that; and damaged ones.
 
-use crate::*;
-use alloc::{collections::BTreeMap, sync::Arc};
+use super::*;
+use alloc::collections::BTreeMap;
 use std::{
     fs,
-    future::Future,
     os::unix::fs::{MetadataExt, PermissionsExt},
-    path::Path,
-    pin::pin,
-    process::Command,
-    task::{Context, Poll, Waker},
 };
 
-struct Image {
-    bytes: Vec<u8>,
-    block: usize,
-}
-
-impl Device for Image {
-    async fn read(&self, block: u64) -> Result<Arc<[u8]>> {
-        let from = usize::try_from(block).ok().and_then(|block| block.checked_mul(self.block)).ok_or(Error::Io)?;
-        self.bytes.get(from..from + self.block).map(Arc::from).ok_or(Error::Io)
-    }
-}
-
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("the image answers at once"),
-    }
-}
-
-fn open(bytes: Vec<u8>) -> Result<Volume<Image>> {
-    let (at, length) = Superblock::PLACE;
-    let superblock = Superblock::parse(bytes[at..at + length].try_into().unwrap())?;
-    let block = superblock.block_bytes as usize;
-    Ok(Volume::new(Image { bytes, block }, superblock))
-}
-
-/// An image of so many KiB with the files of a directory.
-fn made(directory: &Path, kib: u32, options: &[&str]) -> Vec<u8> {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let mut command = Command::new("/usr/sbin/mkfs.ext4");
-    command.args(["-q", "-F", "-d"]).arg(directory).args(options).arg(file.path()).arg(format!("{kib}k"));
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    fs::read(file.path()).unwrap()
-}
-
-fn read(volume: &Volume<Image>, inode: &Inode) -> Result<Vec<u8>> {
+fn read(volume: &Volume<Disk>, inode: &Inode) -> Result<Vec<u8>> {
     let block = u64::from(volume.superblock().block_bytes);
     let mut bytes = vec![0; inode.size as usize];
     let mut at = 0;
@@ -69,7 +28,7 @@ fn read(volume: &Volume<Image>, inode: &Inode) -> Result<Vec<u8>> {
 }
 
 /// All that is in a directory and below, by path; gives up after so many names.
-fn walk(volume: &Volume<Image>, most: usize) -> Result<BTreeMap<String, Inode>> {
+fn walk(volume: &Volume<Disk>, most: usize) -> Result<BTreeMap<String, Inode>> {
     let mut found = BTreeMap::new();
     let mut left = vec![(String::new(), now(volume.root())?)];
     while let Some((path, directory)) = left.pop() {
@@ -201,7 +160,7 @@ fn damage_is_found_or_does_no_harm() {
     assert!(refused > 0);
 }
 
-fn read_bounded(volume: &Volume<Image>, inode: &Inode) -> Result<()> {
+fn read_bounded(volume: &Volume<Disk>, inode: &Inode) -> Result<()> {
     let mut at = 0u64;
     while at < inode.size.div_ceil(u64::from(volume.superblock().block_bytes)) {
         let run = now(volume.map(inode, at as u32))?;

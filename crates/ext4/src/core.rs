@@ -1,0 +1,352 @@
+//! What is in memory of a file system that is mounted: blocks of metadata, the running transaction, and what of the space is promised. It waits for nothing and knows no device.
+//!
+//! A block of metadata is in one state after the other:
+//!
+//! | state | the newest bytes are | it may be forgotten |
+//! |---|---|---|
+//! | clean | at home on the disk | yes |
+//! | running | in memory only, changed by operations | no |
+//! | committing | on their way to the journal; a change makes it running again, with a copy | no |
+//! | committed | in the journal; a checkpoint writes them home | no |
+
+use crate::{
+    handle::{shared, Changes},
+    Bytes, Error, Result, Superblock,
+};
+use ::core::{cell::Cell, mem, ops::Range};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+/// Clean blocks are kept up to so many bytes.
+const KEPT: usize = 8 << 20;
+
+struct Cached {
+    bytes: Bytes,
+    /// It has been looked at whether it can be.
+    holds: Cell<bool>,
+    /// Since the hand came by.
+    used: Cell<bool>,
+}
+
+/// A transaction: changes that become lasting together.
+#[derive(Default)]
+struct Running {
+    blocks: BTreeSet<u64>,
+    revoked: BTreeSet<u64>,
+    freed: Vec<Range<u64>>,
+    /// Something has been changed in it.
+    used: bool,
+}
+
+/// A transaction that goes to the journal.
+pub(crate) struct Committing {
+    /// Its number.
+    pub id: u32,
+    /// Blocks as they are to be.
+    pub blocks: Vec<(u64, Bytes)>,
+    /// See [`Changes::revoked`].
+    pub revoked: Vec<u64>,
+    freed: Vec<Range<u64>>,
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub superblock: Superblock,
+    cache: BTreeMap<u64, Cached>,
+    /// Blocks that are on their way from the disk.
+    loading: BTreeMap<u64, u64>,
+    loads: u64,
+    hand: u64,
+    running: Running,
+    /// The number of the running transaction.
+    id: u32,
+    committing: BTreeSet<u64>,
+    committed: BTreeMap<u64, Bytes>,
+    /// Blocks of a transaction at most.
+    most: usize,
+    /// Blocks that are free in the bitmaps and may not be used: freed ones that are not committed, and those that are promised; first and end.
+    busy: BTreeMap<u64, u64>,
+    /// Freed blocks among those.
+    pending: u64,
+    /// Blocks that pages in memory will need.
+    reserved: u64,
+    /// Orphans, the newest last; the head of the list on the disk is the last of these.
+    orphans: Vec<u32>,
+    /// Nobody changes anything: mounted so, or the journal has failed.
+    pub read_only: bool,
+}
+
+impl Core {
+    pub fn new(superblock: Superblock) -> Core {
+        Core {
+            superblock,
+            cache: BTreeMap::new(),
+            loading: BTreeMap::new(),
+            loads: 0,
+            hand: 0,
+            running: Running::default(),
+            id: 1,
+            committing: BTreeSet::new(),
+            committed: BTreeMap::new(),
+            most: 0,
+            busy: BTreeMap::new(),
+            pending: 0,
+            reserved: 0,
+            orphans: Vec::new(),
+            read_only: true,
+        }
+    }
+
+    /// From now on it may be changed. `id`: of the first transaction; `most`: blocks of one.
+    pub fn open(&mut self, id: u32, most: usize) {
+        (self.id, self.most, self.read_only) = (id, most, false);
+    }
+
+    /// See [`crate::handle::Handle::checked`].
+    pub fn cached(&self, block: u64, what: &'static str, holds: impl FnOnce(&[u8]) -> bool) -> Result<&[u8]> {
+        if block >= self.superblock.blocks {
+            return Err(Error::Corrupt("a block past the end"));
+        }
+        let cached = self.cache.get(&block).ok_or(Error::Missing(block))?;
+        cached.used.set(true);
+        if !what.is_empty() && !cached.holds.get() {
+            if !holds(&cached.bytes) {
+                return Err(Error::Corrupt(what));
+            }
+            cached.holds.set(true);
+        }
+        Ok(&cached.bytes)
+    }
+
+    /// Whether the caller is to read a block, and under which number; None: somebody else does.
+    pub fn begin_load(&mut self, block: u64) -> Option<u64> {
+        if self.loading.contains_key(&block) {
+            return None;
+        }
+        self.loads += 1;
+        self.loading.insert(block, self.loads);
+        Some(self.loads)
+    }
+
+    /// Whether somebody reads it.
+    pub fn is_loading(&self, block: u64) -> bool {
+        self.loading.contains_key(&block)
+    }
+
+    /// That load has come to its end.
+    pub fn end_load(&mut self, block: u64, load: u64) {
+        if self.loading.get(&block) == Some(&load) {
+            self.loading.remove(&block);
+        }
+    }
+
+    /// A block that was read. What is here already is newer, and so was what was written since the load began.
+    pub fn insert(&mut self, block: u64, bytes: Vec<u8>, load: u64) {
+        if self.loading.get(&block) != Some(&load) {
+            return;
+        }
+        self.make_room();
+        let cached = Cached { bytes: shared(bytes), holds: Cell::new(false), used: Cell::new(true) };
+        self.cache.entry(block).or_insert(cached);
+    }
+
+    fn is_clean(&self, block: u64) -> bool {
+        !self.running.blocks.contains(&block)
+            && !self.committing.contains(&block)
+            && !self.committed.contains_key(&block)
+    }
+
+    /// Forgets clean blocks that were not used lately, if there are many.
+    fn make_room(&mut self) {
+        let most = KEPT / self.superblock.block_bytes as usize;
+        if self.cache.len() <= most {
+            return;
+        }
+        // Goes on where it stopped; a few at a time.
+        let mut looked = 0;
+        let mut gone = Vec::new();
+        for (block, cached) in self.cache.range(self.hand..) {
+            looked += 1;
+            if !cached.used.replace(false) && self.is_clean(*block) {
+                gone.push(*block);
+            }
+            self.hand = *block + 1;
+            if looked == 64 || gone.len() == 4 {
+                break;
+            }
+        }
+        if looked < 64 && gone.len() < 4 {
+            self.hand = 0;
+        }
+        gone.iter().for_each(|block| drop(self.cache.remove(block)));
+    }
+
+    /// Makes all of an operation's changes, or none. [`Error::Full`]: the running transaction must be committed first.
+    pub fn apply(&mut self, changes: Changes) -> Result<()> {
+        if changes.blocks.is_empty() && changes.revoked.is_empty() {
+            return Ok(());
+        }
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let more = changes.blocks.keys().filter(|block| !self.running.blocks.contains(block)).count();
+        // A block of the journal has room for some hundred revoked ones.
+        let revoked = (self.running.revoked.len() + changes.revoked.len()) / 64;
+        if self.running.blocks.len() + more + revoked > self.most {
+            return Err(if self.running.used { Error::Full } else { Error::NoSpace });
+        }
+        for (block, bytes) in changes.blocks {
+            self.loading.remove(&block);
+            self.running.blocks.insert(block);
+            self.running.revoked.remove(&block);
+            let cached = Cached { bytes: shared(bytes), holds: Cell::new(true), used: Cell::new(true) };
+            self.cache.insert(block, cached);
+        }
+        for block in changes.revoked {
+            self.running.blocks.remove(&block);
+            self.running.revoked.insert(block);
+            self.cache.remove(&block);
+        }
+        for range in changes.settled {
+            self.unmark(range);
+        }
+        for range in changes.freed {
+            self.pending += range.end - range.start;
+            self.mark(range.clone());
+            self.running.freed.push(range);
+        }
+        let superblock = &mut self.superblock;
+        superblock.free_blocks = superblock.free_blocks.saturating_add_signed(changes.free_blocks);
+        superblock.free_inodes = superblock.free_inodes.saturating_add_signed(changes.free_inodes as i32);
+        for (inode, orphan) in changes.orphans {
+            match orphan {
+                true => self.orphans.push(inode),
+                false => self.orphans.retain(|other| *other != inode),
+            }
+        }
+        self.running.used = true;
+        Ok(())
+    }
+
+    /// The number of the running transaction.
+    pub fn running(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether there is something to commit.
+    pub fn has_changes(&self) -> bool {
+        self.running.used
+    }
+
+    /// Ends the running transaction, which goes to the journal, and begins the next one. None: nothing has changed. The one before must have ended.
+    pub fn begin_commit(&mut self) -> Option<Committing> {
+        if !self.running.used {
+            return None;
+        }
+        let running = mem::take(&mut self.running);
+        let block = |block: &u64| Some((*block, self.cache.get(block)?.bytes.clone()));
+        let blocks: Vec<_> = running.blocks.iter().filter_map(block).collect();
+        let committing =
+            Committing { id: self.id, blocks, revoked: running.revoked.into_iter().collect(), freed: running.freed };
+        self.committing = running.blocks;
+        self.id = self.id.wrapping_add(1);
+        Some(committing)
+    }
+
+    /// The transaction is in the journal and stays there.
+    pub fn end_commit(&mut self, transaction: Committing) {
+        self.committing.clear();
+        for block in transaction.revoked {
+            self.committed.remove(&block);
+        }
+        // Also what has been freed since: until that is committed, a replay must find it as it was.
+        for (block, bytes) in transaction.blocks {
+            self.committed.insert(block, bytes);
+        }
+        for range in transaction.freed {
+            self.pending -= range.end - range.start;
+            self.unmark(range);
+        }
+    }
+
+    /// Blocks that are in the journal and not at home yet.
+    pub fn to_checkpoint(&self) -> Vec<(u64, Bytes)> {
+        self.committed.iter().map(|(block, bytes)| (*block, bytes.clone())).collect()
+    }
+
+    /// They are at home.
+    pub fn checkpointed(&mut self) {
+        self.committed.clear();
+    }
+
+    fn mark(&mut self, range: Range<u64>) {
+        self.busy.insert(range.start, range.end);
+    }
+
+    /// What was marked as one may be unmarked in parts.
+    fn unmark(&mut self, range: Range<u64>) {
+        let Some((&start, &end)) = self.busy.range(..=range.start).next_back() else { return };
+        if end < range.end {
+            return;
+        }
+        self.busy.remove(&start);
+        if start < range.start {
+            self.busy.insert(start, range.start);
+        }
+        if range.end < end {
+            self.busy.insert(range.end, end);
+        }
+    }
+
+    /// The parts of `range` that may not be used though they are free.
+    pub fn busy(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let before = self.busy.range(..range.start).next_back();
+        let all = before.into_iter().chain(self.busy.range(range.start..range.end));
+        all.map(move |(start, end)| (*start).max(range.start)..(*end).min(range.end)).filter(|part| !part.is_empty())
+    }
+
+    /// Blocks that will be free when the running transaction has been committed.
+    pub fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// Free blocks are given to somebody who writes into them before he says what they are: nobody else gets them.
+    pub fn claim(&mut self, range: Range<u64>) {
+        self.mark(range);
+    }
+
+    /// He did not use them.
+    pub fn unclaim(&mut self, range: Range<u64>) {
+        self.unmark(range);
+    }
+
+    /// Blocks that pages in memory may still take; at most `blocks` of them are kept from those who are not `privileged`.
+    pub fn reserve(&mut self, blocks: u64, privileged: bool) -> Result<()> {
+        let kept = if privileged { 0 } else { self.superblock.reserved_blocks };
+        // For the trees that say where the blocks are.
+        let spare = (self.superblock.blocks / 50).min(4096);
+        let free = self.superblock.free_blocks.saturating_sub(self.reserved + kept + spare);
+        if blocks > free {
+            return Err(Error::NoSpace);
+        }
+        self.reserved += blocks;
+        Ok(())
+    }
+
+    /// They took them, or need them no more.
+    pub fn unreserve(&mut self, blocks: u64) {
+        self.reserved = self.reserved.saturating_sub(blocks);
+    }
+
+    /// Free blocks that nobody has been promised.
+    pub fn available(&self) -> u64 {
+        self.superblock.free_blocks.saturating_sub(self.reserved)
+    }
+
+    /// The orphans, the newest last.
+    pub fn orphans(&self) -> &[u32] {
+        &self.orphans
+    }
+}
