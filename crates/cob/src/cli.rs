@@ -79,6 +79,9 @@ pub struct MachineOptions {
     /// An initramfs (cpio, newc) in place of this machine's files; the program runs as root in it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "share"])]
     pub initramfs: Option<PathBuf>,
+    /// A disk whose file system (ext4) is the root, in place of this machine's files: what is written there stays. It is /dev/vda, and takes the options of --disk; the program runs as root in it.
+    #[arg(long, value_name = "FILE[,serial=NAME]", value_parser = disk, conflicts_with_all = ["root", "initramfs"])]
+    pub root_disk: Option<Disk>,
     /// Set a variable for the program, beyond those of the caller; may be repeated.
     #[arg(long, value_name = "K=V")]
     pub env: Vec<OsString>,

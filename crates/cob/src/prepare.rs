@@ -32,12 +32,13 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
     let (kernels, cpus) = options.shape().map_err(|complaint| anyhow!(complaint))?;
     let root = options.root.as_deref().map(directory).transpose()?;
     let mut env = environment(&options.env)?;
-    if root.is_none() && options.initramfs.is_none() {
+    let is_elsewhere = options.initramfs.is_some() || options.root_disk.is_some();
+    if root.is_none() && !is_elsewhere {
         add_tools(&mut env);
     }
-    let (cwd, program) = match &options.initramfs {
-        Some(_) => (PathBuf::from("/"), inside(&argv[0])?),
-        None => {
+    let (cwd, program) = match is_elsewhere {
+        true => (PathBuf::from("/"), inside(&argv[0])?),
+        false => {
             let cwd = working_directory(root.as_deref())?;
             let path = env.iter().find_map(|word| word.as_bytes().strip_prefix(b"PATH=").map(OsStr::from_bytes));
             let program = program::find(&argv[0], root.as_deref(), path, &cwd)?;
@@ -47,7 +48,7 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
     let initrd = options.initramfs.as_deref().map(archive).transpose()?;
 
     let mut shares = Vec::new();
-    if initrd.is_none() {
+    if !is_elsewhere {
         shares.push((vm::ROOT_TAG.to_string(), root.clone().unwrap_or(PathBuf::from("/")), false));
     }
     for (index, share) in options.share.iter().enumerate() {
@@ -57,7 +58,7 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
     if !kernel.is_file() {
         bail!("no kernel at {}: ./cob builds it", kernel.display());
     }
-    let mounts = shares.iter().skip(1).map(|(tag, path, _)| Share { tag: tag.clone().into(), path: bytes(path) });
+    let mounts = shares.iter().skip(usize::from(!is_elsewhere)).map(|(tag, path, _)| Share { tag: tag.clone().into(), path: bytes(path) });
     let mut config = Config {
         version: VERSION,
         program: bytes(program),
@@ -72,8 +73,8 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         stats: options.stats,
         ..caller()?
     };
-    if initrd.is_some() {
-        config.root = Root::Initramfs;
+    if is_elsewhere {
+        config.root = if initrd.is_some() { Root::Initramfs } else { Root::Disk };
         (config.uid, config.gid, config.groups) = (0, 0, Vec::new());
     }
     let mut words = options.shake.map(|seed| format!(" cob.shake={seed}")).unwrap_or_default();
@@ -100,7 +101,7 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         counts_time: false,
         link: true,
         shares,
-        disks: options.disk.iter().map(prepared).collect::<Result<_>>()?,
+        disks: options.root_disk.iter().chain(&options.disk).map(prepared).collect::<Result<_>>()?,
         log: PathBuf::new(),
     };
     Ok((config, machine))
@@ -117,11 +118,11 @@ fn prepared(disk: &Disk) -> Result<Disk> {
     Ok(Disk { file, ..disk.clone() })
 }
 
-/// The host does not look into an initramfs, so it cannot search a program there.
+/// The host does not look into an initramfs or a disk, so it cannot search a program there.
 fn inside(program: &OsStr) -> Result<PathBuf> {
     let path = PathBuf::from(program);
     if !path.is_absolute() {
-        bail!("{}: --initramfs needs the program's whole path, such as /init", path.display());
+        bail!("{}: --initramfs and --root-disk need the program's whole path, such as /bin/sh", path.display());
     }
     Ok(path)
 }

@@ -1,7 +1,7 @@
 //! Numbers in blocks, and sums over them.
 
 /// CRC-32C as ext4 has it: neither inverted at the beginning nor at the end.
-const SUM: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::Algorithm {
+static SUM: crc::Crc<u32, crc::Table<16>> = crc::Crc::<u32, crc::Table<16>>::new(&crc::Algorithm {
     width: 32,
     poly: 0x1edc_6f41,
     init: u32::MAX,

@@ -31,6 +31,9 @@ const LONGEST: u16 = 1 << 15;
 /// Of blocks that were never written one less.
 const LONGEST_UNWRITTEN: u16 = LONGEST - 1;
 
+/// Extents that are taken out at once, at most.
+const EXTENTS_AT_ONCE: usize = 64;
+
 /// The root of a tree without extents.
 pub(crate) const EMPTY: [u8; 60] = {
     let mut root = [0; 60];
@@ -360,7 +363,7 @@ impl Handle<'_> {
         Ok(())
     }
 
-    /// Takes blocks `from..to` of a file out of its tree, the last first: those of one leaf, and of [`GROUPS_AT_ONCE`] groups. Says which they were, and up to which block more are to be
+    /// Takes blocks `from..to` of a file out of its tree, the last first: those of one leaf, but not of more than a few groups. Says which they were, and up to which block more are to be
     /// taken out; None: that was all. The blocks are still taken; the inode is stored by the caller.
     pub(crate) fn remove_extents(
         &mut self,
@@ -402,7 +405,7 @@ impl Handle<'_> {
                     groups.push(group);
                 }
             }
-            if groups.len() > GROUPS_AT_ONCE && !removed.is_empty() {
+            if !removed.is_empty() && (groups.len() > GROUPS_AT_ONCE || removed.len() == EXTENTS_AT_ONCE) {
                 next = Some(extent.end());
                 break;
             }

@@ -13,6 +13,7 @@
 //! | superblock.rs | the superblock: sizes, features |
 //! | inode.rs | the bytes of one inode |
 //! | extents.rs | where the blocks of a file are |
+//! | content.rs | the blocks of regular files |
 //! | directory.rs | names in a directory |
 //! | handle.rs | one operation: what it reads and changes |
 //! | core.rs | blocks in memory, and the running transaction |
@@ -28,6 +29,7 @@
 extern crate alloc;
 
 mod bytes;
+mod content;
 mod core;
 mod directory;
 mod extents;
@@ -42,6 +44,7 @@ mod superblock;
 mod tests;
 mod volume;
 
+pub use content::Target;
 pub use directory::Entry;
 pub use extents::Run;
 pub use file::NewInode;

@@ -55,8 +55,13 @@ impl<D: Device> Volume<D> {
 
     /// Does an operation: all of it, or nothing. It waits for blocks to be read, and for room in the journal.
     pub(crate) async fn run<T>(&self, mut operation: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+        self.retry(|volume| volume.try_run(&mut operation)).await
+    }
+
+    /// Does `step` until it needs no block that is not in memory, and no commit.
+    pub(crate) async fn retry<T>(&self, mut step: impl FnMut(&Self) -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
-            match self.try_run(&mut operation) {
+            match step(self) {
                 Err(Error::Missing(block)) => self.load(block).await?,
                 Err(Error::Full) => self.commit().await?,
                 answer => return answer,
@@ -130,7 +135,7 @@ impl<D: Device> Volume<D> {
     }
 
     /// Where a symbolic link leads.
-    pub async fn link(&self, inode: &Inode) -> Result<Vec<u8>> {
+    pub async fn link_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         let bytes = usize::try_from(inode.size).unwrap_or(usize::MAX);
         if inode.file_type()? != FileType::Symlink || bytes > self.superblock.block_bytes as usize {
             return Err(Error::Corrupt("a symbolic link"));

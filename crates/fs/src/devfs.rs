@@ -57,7 +57,12 @@ pub struct DevMounter {
 }
 
 impl Mounter for DevMounter {
-    fn mount<'a>(&'a self, _source: &'a [u8], _data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
+    fn mount<'a>(
+        &'a self,
+        _source: &'a [u8],
+        _data: &'a [u8],
+        _read_only: bool,
+    ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
         Box::pin(devtmpfs(&self.services, &self.devices))
     }
 }

@@ -122,7 +122,7 @@ async fn run(
     drop(thread);
     let ended = process.ended().await;
     // What the program wrote to a share reaches the host before the machine ends.
-    if let Err(error) = paths.sync().await {
+    if let Err(error) = paths.close().await {
         log::error!("writing back what is dirty: {error:?}");
     }
     let status = match ended {

@@ -1,5 +1,5 @@
 //! The root file system and /dev, on the kernel that has the devices: the host's files (read-only, over 9P)
-//! under a layer in memory that takes the writes; or an initramfs, which is that layer alone, and where nothing is mounted
+//! under a layer in memory that takes the writes; a disk with ext4, which takes them itself; or an initramfs, which is that layer alone, and where nothing is mounted
 //! before its first program does it, as on Linux.
 
 use crate::services::Kernel;
@@ -7,7 +7,9 @@ use alloc::{format, string::String, sync::Arc, vec::Vec};
 use dev::{block, link::Link, ninep};
 use fs::{
     block::Disks,
+    ext4::Ext4Mounter,
     initramfs,
+    inode::Mounter,
     ninep::{Options, Share},
     tmpfs::Tmpfs,
     tty::Terminals,
@@ -86,6 +88,8 @@ pub async fn mount(
 ) -> core::result::Result<(Arc<LocalPaths>, Arc<Terminals>), (Errno, String)> {
     let failed = |error| (error, String::from("mounting the root"));
     let services = &kernel.services;
+    let disks = devices.disks(services).await;
+    let ext4 = Arc::new(Ext4Mounter::new(services, &disks));
     let root: Arc<dyn FileSystem> = match &config.root {
         Root::NineP { tag } => {
             let share = devices.share(tag).map_err(failed)?;
@@ -93,8 +97,9 @@ pub async fn mount(
             Union::new(services, lower, Tmpfs::new(services, 0o755)).map_err(failed)?
         }
         Root::Initramfs => Tmpfs::new(services, 0o755),
+        Root::Disk => root_on_disk(&disks, &ext4).await?,
     };
-    let tree = Tree::new(&kernel.system, services, root, &devices.disks(services).await);
+    let tree = Tree::new(&kernel.system, services, root, &disks, ext4);
     let (paths, terminals) = (tree.paths.clone(), tree.terminals.clone());
     if config.root == Root::Initramfs {
         let archive = platform::initramfs::take()
@@ -113,6 +118,26 @@ pub async fn mount(
         paths.attach(&system, &share.path, tree, &share.path, 0).await.map_err(failed)?;
     }
     Ok((paths, terminals))
+}
+
+/// The first volume of the first disk that can be mounted.
+async fn root_on_disk(
+    disks: &Disks,
+    ext4: &Ext4Mounter,
+) -> core::result::Result<Arc<dyn FileSystem>, (Errno, String)> {
+    let is_first = |name: &&String| name.starts_with("vda");
+    let names: Vec<String> = disks.list().iter().map(|disk| String::from(disk.name())).collect();
+    let mut failure = (Errno::ENODEV, String::from("mounting the root: there is no disk"));
+    for name in names.iter().filter(is_first) {
+        match ext4.mount(format!("/dev/{name}").as_bytes(), b"", false).await {
+            Ok(root) => return Ok(root),
+            Err(error) if failure.0 == Errno::ENODEV || failure.0 == Errno::EINVAL => {
+                failure = (error, format!("mounting the root: {name}: no ext4 that can be written"))
+            }
+            Err(_) => {}
+        }
+    }
+    Err(failure)
 }
 
 pub fn system_caller() -> Caller {

@@ -52,6 +52,8 @@ pub enum Root {
     NineP { tag: Vec<u8> },
     /// The initramfs (cpio, newc) that the machine was started with.
     Initramfs,
+    /// The file system on the first disk, or on its first partition that has one. It is written.
+    Disk,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

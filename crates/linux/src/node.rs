@@ -189,6 +189,11 @@ impl fs::Clock for FileClock {
     fn monotonic(&self) -> u64 {
         self.read(|system| system.now())
     }
+
+    fn at(&self, ns: u64) -> Option<BoxFuture<'static, ()>> {
+        let scheduler = self.0.get()?.upgrade()?.scheduler.clone();
+        Some(Box::pin(async move { scheduler.sleep_until(ns).await }))
+    }
 }
 
 /// Files on their way to other kernels.
@@ -358,7 +363,7 @@ impl Words for FutexWords {
                     let index = offset / PAGE_SIZE as u64;
                     drop(object.page(index).await.map_err(|_| Errno::EFAULT)?);
                     if write {
-                        object.take_back(index).await;
+                        object.take_back(index).await.map_err(|_| Errno::EFAULT)?;
                     }
                     Ok(())
                 }

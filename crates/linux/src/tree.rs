@@ -28,7 +28,13 @@ pub struct Tree {
 
 impl Tree {
     /// `root` with nothing mounted in it; programs can mount the rest by its names.
-    pub fn new(system: &Arc<System>, services: &Arc<Services>, root: Arc<dyn FileSystem>, disks: &Arc<Disks>) -> Tree {
+    pub fn new(
+        system: &Arc<System>,
+        services: &Arc<Services>,
+        root: Arc<dyn FileSystem>,
+        disks: &Arc<Disks>,
+        ext4: Arc<Ext4Mounter>,
+    ) -> Tree {
         let timers = Arc::new(FileTimers(system.scheduler.timers().clone()));
         let terminals = Terminals::new(Arc::new(Jobs(system.clone())), timers);
         let devices = Arc::new(Devices::default());
@@ -39,8 +45,7 @@ impl Tree {
         paths.register_kind("tmpfs", Arc::new(TmpMounter { services: services.clone() }));
         let devtmpfs = DevMounter { services: services.clone(), devices: devices.clone() };
         paths.register_kind("devtmpfs", Arc::new(devtmpfs));
-        let ext4 = Ext4Mounter { services: services.clone(), disks: disks.clone() };
-        paths.register_kind("ext4", Arc::new(ext4));
+        paths.register_kind("ext4", ext4);
         for (_, tree, name) in &pseudo {
             paths.register_kind(name, Arc::new(TheOne(tree.clone())));
         }
@@ -70,7 +75,12 @@ impl Tree {
 struct TheOne(Arc<dyn FileSystem>);
 
 impl Mounter for TheOne {
-    fn mount<'a>(&'a self, _source: &'a [u8], _data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
+    fn mount<'a>(
+        &'a self,
+        _source: &'a [u8],
+        _data: &'a [u8],
+        _read_only: bool,
+    ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
         fs::file::ready(Ok(self.0.clone()))
     }
 }

@@ -212,37 +212,38 @@ impl Space {
             return Err(Errno::EINVAL);
         }
         let range = checked_range(start, length).ok_or(Errno::ENOMEM)?;
-        self.change(Operation::Sync { range, flags }).await.map(drop)
+        let checked = self.change(Operation::Sync { range, flags }).await;
+        if flags & MS_SYNC != 0 && !matches!(checked, Err(Errno::EBUSY)) {
+            self.sync_objects(range).await?;
+        }
+        checked.map(drop)
     }
 
     pub(crate) async fn sync_here(self: &Arc<Self>, range: PageRange, flags: u32) -> Result<u64> {
-        let (parts, hole) = {
-            let state = self.state.lock();
-            let parts: Vec<Region> = state.regions.overlapping(range).map(|region| region.cut(range)).collect();
-            (parts, state.regions.hole(range))
-        };
-        for region in &parts {
-            if flags & MS_INVALIDATE != 0 && region.flags().contains(RegionFlags::LOCKED) {
-                return Err(Errno::EBUSY);
-            }
-            let Some(backing) = region.backing.as_ref().filter(|_| region.is_shared()) else { continue };
-            self.find_dirty(region);
-            if flags & MS_SYNC != 0 {
-                let end = backing.first + region.range.len();
-                backing.object.sync(backing.first << PAGE_BITS, end << PAGE_BITS).await?;
+        let state = self.state.lock();
+        let is_locked = |region: &Region| region.flags().contains(RegionFlags::LOCKED);
+        if flags & MS_INVALIDATE != 0 && state.regions.overlapping(range).any(is_locked) {
+            return Err(Errno::EBUSY);
+        }
+        state.regions.hole(range).map_or(Ok(0), |_| Err(Errno::ENOMEM))
+    }
+
+    /// Writes back what shared mappings in `range` show. Without a lock of this space: the pages are taken from its page tables before they are written.
+    async fn sync_objects(self: &Arc<Self>, range: PageRange) -> Result<()> {
+        let mut regions = self.regions(range);
+        while let Some(region) = regions.next().await {
+            let part = region.range.intersect(range);
+            let flags = RegionFlags::from_bits_truncate(region.kind.flags);
+            let Some(backing) = region.backing.clone().filter(|_| flags.contains(RegionFlags::SHARED)) else { continue };
+            let first = backing.first + (part.start.0 - region.range.start.0);
+            if let Some(backing) = self.resolve_backing(Some(backing)).await? {
+                backing.object.sync(first << PAGE_BITS, (first + part.len()) << PAGE_BITS).await?;
             }
         }
-        hole.map_or(Ok(0), |_| Err(Errno::ENOMEM))
+        Ok(())
     }
 
-    /// Tells the object which pages were written through the mapping since it was asked last.
-    fn find_dirty(&self, region: &Region) {
-        let _state = self.state.lock();
-        self.note_written(region);
-    }
-
-    /// The same under the lock. It is also called before pages of a shared mapping are unmapped: the object may have been written
-    /// back, and written again, since the first write marked it.
+    /// Tells the object which pages of a region were written, before they are unmapped. The caller holds the lock of the space's state.
     pub(crate) fn note_written(&self, region: &Region) {
         if !region.is_shared() || region.backing.is_none() {
             return;

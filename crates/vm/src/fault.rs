@@ -161,7 +161,11 @@ impl Space {
                         Err(_) => return Failed(Fault::PastEnd),
                     }
                 }
-                Resolution::TakeBack(object, index) => object.take_back(index).await,
+                Resolution::TakeBack(object, index) => {
+                    if object.take_back(index).await.is_err() {
+                        return Failed(Fault::PastEnd);
+                    }
+                }
                 Resolution::Withdraw(withdrawal) => {
                     let page = demand.page;
                     self.settle_then(None, withdrawal, move |space| space.not_exported(page)).await;

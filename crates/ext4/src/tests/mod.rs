@@ -1,5 +1,6 @@
 //! File systems in images, with e2fsprogs as the second opinion.
 
+mod contents;
 mod reading;
 
 use crate::*;

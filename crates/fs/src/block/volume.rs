@@ -86,17 +86,10 @@ impl Store for Below {
         })
     }
 
-    /// Writing back begins at once, in a task.
     fn dirtied(&self) {
-        let cache = self.0.cache.lock().clone();
-        self.0.services.spawner.spawn(Box::pin(async move {
-            while let Some(cache) = cache.upgrade().filter(|cache| cache.has_dirty()) {
-                if let Err(error) = cache.write_back(0, MAX_SIZE).await {
-                    log::error!("a disk: writing back: {error:?}");
-                    return;
-                }
-            }
-        }));
+        if let Some(cache) = self.0.cache.lock().upgrade() {
+            self.0.services.write_back_later(&cache, None);
+        }
     }
 }
 
@@ -185,6 +178,20 @@ impl Volume {
         self.content.transfer(BlockOp::Read, offset, to, to.len()).await
     }
 
+    /// Writes whole sectors from byte `offset` on, past the page cache. A disk that is dropped while it writes still writes.
+    pub(crate) async fn write_from(&self, offset: u64, from: Frames<'_>) -> Result<()> {
+        if !offset.is_multiple_of(SECTOR) || offset.checked_add(from.len() as u64).is_none_or(|end| end > self.bytes())
+        {
+            return Err(Errno::EIO);
+        }
+        self.content.transfer(BlockOp::Write, offset, from, from.len()).await
+    }
+
+    /// What the disk has answered as written stays if the power fails.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        self.content.submit(BlockOp::Flush, 0, Pieces::none(&self.content.services.memory)).await
+    }
+
     /// Writes dirty pages of these bytes back.
     pub(super) async fn write_back(&self, start: u64, end: u64) -> Result<()> {
         self.cache.write_back(start, end).await
@@ -193,7 +200,7 @@ impl Volume {
     /// The same of all, and what the disk has of it stays if the power fails.
     pub async fn sync(&self) -> Result<()> {
         self.write_back(0, MAX_SIZE).await?;
-        self.content.submit(BlockOp::Flush, 0, Pieces::none(&self.content.services.memory)).await
+        self.flush().await
     }
 
     /// Says that nobody wants these bytes any more, which must be whole sectors (EINVAL): they may be anything then. EOPNOTSUPP: the disk can't.

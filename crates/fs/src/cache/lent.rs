@@ -119,6 +119,9 @@ impl PageCache {
         self.holders.add(to);
         loop {
             if write {
+                if let Some(reserved) = self.reserve_below(index..index + 1) {
+                    reserved.await?;
+                }
                 self.take_copies_back(index..index + 1).await;
             }
             let held = self.load(index).await?;

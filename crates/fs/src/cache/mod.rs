@@ -10,6 +10,7 @@
 //! slot, and an answer that does not find its own ticket is thrown away. A reader that is interrupted
 //! (its future dropped) takes its tickets with it and wakes those who waited for them.
 
+mod flusher;
 mod holders;
 mod lent;
 mod object;
@@ -19,6 +20,7 @@ mod size;
 mod transfer;
 mod write_back;
 
+pub use flusher::{Flusher, Keeper};
 pub use holders::Holders;
 pub use services::{Clock, Mappers, Services};
 
@@ -29,6 +31,7 @@ use alloc::{
     vec::Vec,
 };
 use core::{ops::Range, sync::atomic::AtomicBool};
+use flusher::DirtyPages;
 use lent::Copies;
 use machine::{
     account::{Account, Charge, Resource},
@@ -43,6 +46,8 @@ const PAGE: u64 = PAGE_SIZE as u64;
 static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 /// Read-ahead in pages: where it starts, and how far it doubles.
 const WINDOW: (u64, u64) = (16, 64);
+/// Pages for which a write sees to room below at once ([`Store::reserve`]).
+pub const RESERVED: u64 = 64;
 /// Longest file (MAX_LFS_FILESIZE).
 pub const MAX_SIZE: u64 = i64::MAX as u64;
 
@@ -53,6 +58,11 @@ pub trait Store: Send + Sync {
     fn read<'a>(&'a self, offset: u64, to: Frames<'a>) -> BoxFuture<'a, Result<usize>>;
     /// Writes the bytes. They may change meanwhile: then they are written again.
     fn write<'a>(&'a self, offset: u64, from: Frames<'a>) -> BoxFuture<'a, Result<()>>;
+    /// Sees to it that there is room below for pages that are about to become dirty. None: there is; else it has to be waited for, and the answer is for the first of them only if they are
+    /// many ([`RESERVED`]).
+    fn reserve(&self, _pages: Range<u64>) -> Option<BoxFuture<'_, Result<()>>> {
+        None
+    }
     /// A page has become dirty where none was.
     fn dirtied(&self) {}
 }
@@ -91,7 +101,7 @@ struct State {
     /// The page a sequential reader wants next from the store, and how far to read ahead then.
     next: u64,
     window: u64,
-    dirty: usize,
+    dirty: DirtyPages,
     /// Pages whose bytes are on their way to the store.
     writing: usize,
     /// Changes of contents made here: an answer about the store from before one is out of date.
@@ -196,7 +206,7 @@ impl PageCache {
                 tickets: 0,
                 next: 0,
                 window: WINDOW.0,
-                dirty: 0,
+                dirty: services.flusher.count(),
                 writing: 0,
                 epoch: 0,
                 copies: BTreeMap::new(),
@@ -219,7 +229,7 @@ impl PageCache {
     }
 
     pub fn has_dirty(&self) -> bool {
-        self.state.lock().dirty > 0
+        self.state.lock().dirty.get() > 0
     }
 
     /// Changes whenever contents change from this side.
@@ -246,6 +256,11 @@ impl PageCache {
             Some(_) => self.services.frame(),
             None => self.services.lasting_frame().await,
         }
+    }
+
+    /// See [`Store::reserve`].
+    fn reserve_below(&self, pages: Range<u64>) -> Option<BoxFuture<'_, Result<()>>> {
+        self.store.as_ref()?.reserve(pages)
     }
 
     fn has_room(&self) -> bool {
@@ -285,12 +300,13 @@ impl PageCache {
         if core::mem::replace(dirty, true) {
             return;
         }
-        state.dirty += 1;
-        let first = state.dirty == 1;
+        state.dirty.add(1);
+        let first = state.dirty.get() == 1;
         drop(state);
         if first {
             store.dirtied();
         }
+        self.services.note_dirty();
     }
 
     /// The frame of a page, read from the store if need be. EFAULT past the end.
@@ -385,7 +401,7 @@ impl PageCache {
     pub async fn invalidate(&self, size: u64, epoch: u64) {
         let lost = {
             let mut state = self.state.lock();
-            if state.dirty > 0 || state.writing > 0 || state.epoch != epoch {
+            if state.dirty.get() > 0 || state.writing > 0 || state.epoch != epoch {
                 return;
             }
             state.size = size;

@@ -34,6 +34,9 @@ impl Object for PageCache {
     }
 
     fn write(&self, index: u64) -> bool {
+        if self.reserve_below(index..index + 1).is_some() {
+            return false;
+        }
         let mut state = self.state.lock();
         if state.is_copied(index) {
             return false;
@@ -45,8 +48,14 @@ impl Object for PageCache {
         true
     }
 
-    fn take_back(&self, index: u64) -> BoxFuture<'_, ()> {
-        Box::pin(self.take_copies_back(index..index + 1))
+    fn take_back(&self, index: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if let Some(reserved) = self.reserve_below(index..index + 1) {
+                reserved.await?;
+            }
+            self.take_copies_back(index..index + 1).await;
+            Ok(())
+        })
     }
 
     fn is_only_in_memory(&self) -> bool {

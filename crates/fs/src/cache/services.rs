@@ -1,6 +1,6 @@
 //! What files take from the kernel they live on: memory, clocks, tasks, serial numbers.
 
-use super::PageCache;
+use super::{Flusher, PageCache};
 use crate::{inode::locks::Locked, Object, ObjectId, Timestamp};
 use alloc::{
     boxed::Box,
@@ -28,6 +28,10 @@ pub trait Clock: Send + Sync {
     fn realtime(&self) -> Timestamp;
     /// Nanoseconds that only go forward, for the age of cached answers.
     fn monotonic(&self) -> u64;
+    /// Done once [`Clock::monotonic`] has reached `ns`. None: nobody can wait here, so what is to happen later happens at once.
+    fn at(&self, _ns: u64) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
 }
 
 /// Who maps pages of objects, and knows whose memory there is.
@@ -62,6 +66,8 @@ pub struct Services {
     hand: AtomicUsize,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     pub(crate) locked: Arc<Locked>,
+    /// What is dirty.
+    pub flusher: Flusher,
 }
 
 impl Services {
@@ -78,6 +84,7 @@ impl Services {
             hand: AtomicUsize::new(0),
             mappers: Lock::new(None),
             locked: Arc::default(),
+            flusher: Flusher::default(),
         })
     }
 

@@ -50,7 +50,7 @@ impl PageCache {
         let dead = state.pages.split_off(size.div_ceil(PAGE));
         for slot in dead.values() {
             if let Slot::Ready { dirty, .. } = slot {
-                state.dirty -= usize::from(*dirty);
+                state.dirty.remove(usize::from(*dirty));
             }
         }
         let within = (size % PAGE) as usize;
@@ -83,6 +83,47 @@ impl PageCache {
             from = self.punch_some(from..last).await;
             pause(&*self.services.spawner).await;
         }
+    }
+
+    /// Pages `first..end` become a hole in the store by `below`, and are not here any more either.
+    pub async fn punch_through(&self, first: u64, end: u64, below: BoxFuture<'_, Result<()>>) -> Result<()> {
+        let writer = self.writer.lock().await;
+        let flushing = self.flushing.lock().await;
+        below.await?;
+        {
+            let mut state = self.state.lock();
+            state.lose(first, end);
+            let mut dirty = 0;
+            state.pages.retain(|index, slot| {
+                let gone = (first..end).contains(&index);
+                dirty += usize::from(gone && matches!(slot, Slot::Ready { dirty: true, .. }));
+                !gone
+            });
+            state.dirty.remove(dirty);
+            state.epoch += 1;
+        }
+        self.loaded.wake_all();
+        drop((writer, flushing));
+        self.withdraw(first, end, false).await;
+        Ok(())
+    }
+
+    /// Bytes `start..end` have been changed in the store, past the cache: clean pages of them are read again.
+    pub async fn forget_clean(&self, start: u64, end: u64) {
+        let (first, end) = (start / PAGE, end.div_ceil(PAGE));
+        {
+            let mut state = self.state.lock();
+            let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
+            let clean = state.pages.range(first..end).filter(|(_, slot)| !is_dirty(slot)).map(|(index, _)| *index);
+            let clean: Vec<u64> = clean.collect();
+            if clean.is_empty() {
+                return;
+            }
+            clean.iter().for_each(|index| state.pages.remove(index));
+            state.lose(first, end);
+        }
+        self.loaded.wake_all();
+        self.withdraw(first, end, false).await;
     }
 
     /// Makes the first pages of `range` a hole, and says where it ends: what is forgotten under one lock is withdrawn at once, as whoever punches may

@@ -3,7 +3,7 @@
 //! What is in memory is moved at once, under the lock of the pages. What is not, or must be asked back from other kernels first, is waited
 //! for; then the transfer goes on behind what has been moved already.
 
-use super::{PageCache, Slot, State, MAX_SIZE, PAGE, ZEROS};
+use super::{PageCache, Slot, State, MAX_SIZE, PAGE, RESERVED, ZEROS};
 use crate::file::{Destination, Source, Transfer};
 use machine::{errno::Result, CountedFrame, Errno, PAGE_SIZE};
 
@@ -138,7 +138,11 @@ impl PageCache {
         if let Err(error) = permit(start, end) {
             return Transfer::Done(Err(error));
         }
-        match self.write_resident(&mut from, start) {
+        let resident = match self.reserve_below(start / PAGE..end.div_ceil(PAGE)) {
+            None if self.store.is_none() || !self.services.must_throttle() => self.write_resident(&mut from, start),
+            _ => Ok(start),
+        };
+        match resident {
             Ok(at) if at == end => Transfer::Done(Ok((start, from_to(start, end)))),
             Ok(at) => Transfer::later(async move {
                 let _writer = writer;
@@ -169,9 +173,22 @@ impl PageCache {
 
     /// Writes the rest, from `at` to `end`, of a write that began at `start`; says how far it came.
     async fn write_waiting(&self, mut from: Source<'_>, start: u64, mut at: u64, end: u64) -> Result<u64> {
+        if self.store.is_some() && self.services.must_throttle() {
+            // Memory is full of what has not been written: this file's pages go first.
+            self.write_back(0, MAX_SIZE).await?;
+        }
         // All at once; a page of which there are copies again is asked for by itself.
         self.take_copies_back(at / PAGE..end.div_ceil(PAGE)).await;
+        let mut reserved = at;
         while at < end {
+            if at >= reserved {
+                reserved = end.min((at / PAGE + RESERVED) * PAGE);
+                if let Some(waiting) = self.reserve_below(at / PAGE..reserved.div_ceil(PAGE))
+                    && let Err(error) = waiting.await
+                {
+                    return if at > start { Ok(at) } else { Err(error) };
+                }
+            }
             let part = Part::of(at, end - at);
             match self.write_part_waiting(part, &mut from).await {
                 Ok(()) => at = part.end(),

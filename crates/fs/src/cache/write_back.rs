@@ -1,44 +1,78 @@
 //! Dirty pages on their way to the store.
+//!
+//! A page that a mapping may write to changes unseen. So before it is written, it is taken from all page tables, of all kernels: whoever writes to it next faults, and the page is dirty again
+//! ([`crate::Object::write`]). If somebody does so before its bytes have been taken, it stays dirty.
 
 use super::{PageCache, Slot, PAGE, WINDOW};
 use crate::file::Frames;
 use alloc::vec::Vec;
 use core::ops::Range;
-use machine::{errno::Result, CountedFrame, Frame};
+use machine::{errno::Result, to_completion, CountedFrame, Frame};
 
 impl PageCache {
+    /// Takes the next run of dirty pages in `range` that mappings may write to from those.
+    async fn hide_exposed(&self, range: &Range<u64>) {
+        let (first, end) = {
+            let mut state = self.state.lock();
+            let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
+            let Some((first, _)) = state.pages.range(range.clone()).find(|(_, slot)| is_dirty(slot)) else { return };
+            let (first, mut end, mut any) = (*first, *first, false);
+            while end < range.end.min(first + WINDOW.1) {
+                let Some(Slot::Ready { dirty: true, exposed, .. }) = state.pages.get_mut(&end) else { break };
+                any |= core::mem::replace(exposed, false);
+                end += 1;
+            }
+            if !any {
+                return;
+            }
+            state.lose(first, end);
+            (first, end)
+        };
+        self.withdraw(first, end, false).await;
+    }
+
     /// The next run of dirty pages in `range`, marked clean, with their frames, and how many bytes of the file they hold.
     fn take_dirty(&self, range: &Range<u64>) -> Option<(Range<u64>, Vec<CountedFrame<'_>>, usize)> {
         let mut state = self.state.lock();
         let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
         let first = *state.pages.range(range.clone()).find(|(_, slot)| is_dirty(slot))?.0;
         let mut frames = Vec::new();
-        let mut index = first;
+        let (mut index, mut clean) = (first, 0);
         while index < range.end.min(first + WINDOW.1) {
-            let Some(Slot::Ready { frame, dirty: dirty @ true, .. }) = state.pages.get_mut(&index) else { break };
-            *dirty = false;
+            let Some(Slot::Ready { frame, dirty: dirty @ true, exposed }) = state.pages.get_mut(&index) else { break };
+            *dirty = *exposed;
+            clean += usize::from(!*exposed);
             frames.push(CountedFrame::retain(&*self.services.memory, *frame));
             index += 1;
         }
-        state.dirty -= (index - first) as usize;
+        state.dirty.remove(clean);
         state.writing += (index - first) as usize;
         let bytes = (index * PAGE).min(state.size).saturating_sub(first * PAGE);
         Some((first..index, frames, bytes as usize))
     }
 
-    /// Writes dirty pages back.
+    /// Writes dirty pages back. What has begun comes to its end, also if the caller does not wait for it: a store may not be told twice at once where bytes go.
     pub async fn write_back(&self, start: u64, end: u64) -> Result<()> {
+        if self.store.is_none() || !self.has_dirty() && self.state.lock().writing == 0 {
+            return Ok(());
+        }
+        let Some(this) = self.this.upgrade() else { return Ok(()) };
+        to_completion(&*self.services.spawner, async move { this.write_back_now(start, end).await }).await
+    }
+
+    async fn write_back_now(&self, start: u64, end: u64) -> Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
         let mut range = start / PAGE..end.div_ceil(PAGE);
         let _flushing = self.flushing.lock().await;
-        while let Some((pages, counted, bytes)) = self.take_dirty(&range) {
+        loop {
+            self.hide_exposed(&range).await;
+            let Some((pages, counted, bytes)) = self.take_dirty(&range) else { return Ok(()) };
             range.start = pages.end;
             let mut writing = Writing { cache: self, pages: pages.clone(), written: false };
             let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
             store.write(pages.start * PAGE, Frames::new(&*self.services.memory, &frames, bytes)).await?;
             writing.written = true;
         }
-        Ok(())
     }
 }
 
@@ -60,7 +94,7 @@ impl Drop for Writing<'_> {
         for index in self.pages.clone() {
             if let Some(Slot::Ready { dirty, .. }) = state.pages.get_mut(&index) {
                 let was = core::mem::replace(dirty, true);
-                state.dirty += usize::from(!was);
+                state.dirty.add(usize::from(!was));
             }
         }
     }

@@ -1,13 +1,15 @@
-//! File systems of ext4 on a disk, to be read. What is where crate `ext4` says; here are inodes, their page caches, and mounting.
+//! File systems of ext4 on a disk. What is where crate `ext4` says; here are inodes, their page caches, and mounting.
 //!
-//! Blocks of metadata are read through the page cache of the disk, blocks of files past it, straight into the pages of the file. So what a program has written to the disk itself must be there before: a mount writes it back
-//! first, as Linux does.
+//! Blocks go between the disk and memory past the page cache of the disk: those of metadata into the memory of crate `ext4`, those of files into the pages of the file. What a program has
+//! written to the disk itself must be there before: a mount writes it back first, as Linux does.
 
+mod content;
+mod disk;
 mod node;
+mod ranges;
 
 use crate::{
     block::{Disks, Volume},
-    file::Destination,
     inode::Mounter,
     FileSystem, FileSystemInfo, Inode, Services,
 };
@@ -15,13 +17,22 @@ use alloc::{
     boxed::Box,
     collections::BTreeMap,
     sync::{Arc, Weak},
+    vec::Vec,
 };
-use ext4::{Error, Superblock};
-use machine::{collections::try_filled, errno::Result, sync::Lock, BoxFuture, Errno};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use disk::Blocks;
+use ext4::{Access, Error, Superblock};
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock},
+    BoxFuture, Errno,
+};
 use node::Node;
 
 /// EXT4_SUPER_MAGIC.
 const MAGIC: u64 = 0xef53;
+/// How long (ns) a change may wait for its commit, if nobody asks for it (mount option commit=5).
+const COMMIT: u64 = 5_000_000_000;
 
 /// What a program is told.
 fn errno(error: Error) -> Errno {
@@ -32,31 +43,26 @@ fn errno(error: Error) -> Errno {
             Errno::EUCLEAN
         }
         Error::Unsupported(_) => Errno::EOPNOTSUPP,
-    }
-}
-
-/// Blocks of the file system, out of the disk's page cache.
-struct Blocks {
-    disk: Arc<Volume>,
-    bytes: usize,
-}
-
-impl ext4::Device for Blocks {
-    async fn read(&self, block: u64) -> ext4::Result<Arc<[u8]>> {
-        let mut bytes = try_filled(self.bytes, 0u8).map_err(|_| Error::Io)?;
-        let read = self.disk.cache().read(Destination::Kernel(&mut bytes), block * self.bytes as u64).await;
-        match read {
-            Ok(read) if read == self.bytes => Ok(bytes.into()),
-            _ => Err(Error::Io),
-        }
+        Error::NoSpace | Error::Full => Errno::ENOSPC,
+        Error::NoMemory => Errno::ENOMEM,
+        Error::ReadOnly => Errno::EROFS,
+        Error::NotEmpty => Errno::ENOTEMPTY,
+        Error::TooManyLinks => Errno::EMLINK,
+        Error::TooLarge => Errno::EFBIG,
+        Error::Missing(_) => Errno::EIO,
     }
 }
 
 /// What all inodes of a file system have.
 struct Shared {
-    volume: ext4::Volume<Blocks>,
+    volume: Arc<ext4::Volume<Blocks>>,
     services: Arc<Services>,
     nodes: Lock<BTreeMap<u32, Weak<Node>>>,
+    /// Held while a directory that moves gets another parent.
+    commits: AtomicBool,
+    /// How often it is mounted.
+    mounts: AtomicUsize,
+    this: Weak<Shared>,
 }
 
 impl Shared {
@@ -65,32 +71,91 @@ impl Shared {
     }
 
     /// The node of an inode, the same for all who know it.
-    fn node(self: &Arc<Self>, inode: ext4::Inode) -> Result<Arc<Node>> {
+    fn node(&self, inode: &ext4::Inode) -> Result<Arc<Node>> {
         let mut nodes = self.nodes.lock();
         let number = inode.number;
         if let Some(node) = nodes.get(&number).and_then(Weak::upgrade) {
             return Ok(node);
         }
-        // Those that nobody has any more go now and then.
-        if nodes.len().is_power_of_two() {
-            nodes.retain(|_, node| node.strong_count() > 0);
-        }
-        let node = Node::new(self, inode)?;
+        let shared = self.this.upgrade().ok_or(Errno::EIO)?;
+        let node = Node::new(&shared, inode)?;
         nodes.insert(number, Arc::downgrade(&node));
         Ok(node)
+    }
+
+    /// A node has ended.
+    fn forget(&self, number: u32) {
+        let mut nodes = self.nodes.lock();
+        if nodes.get(&number).is_some_and(|node| node.strong_count() == 0) {
+            nodes.remove(&number);
+        }
+    }
+
+    /// Something has changed: it is committed within [`COMMIT`].
+    fn changed(&self) {
+        if self.commits.swap(true, Relaxed) {
+            return;
+        }
+        let services = self.services.clone();
+        let this = self.this.clone();
+        services.clone().spawner.spawn(Box::pin(async move {
+            if let Some(wait) = services.clock.at(services.clock.monotonic() + COMMIT) {
+                wait.await;
+            }
+            let Some(shared) = this.upgrade() else { return };
+            shared.commits.store(false, Relaxed);
+            // Who asks for his data to stay hears of errors himself.
+            let _ = shared.volume.commit().await;
+        }));
+    }
+
+    /// What the disk says of the size of a file; 0: not known without reading.
+    fn size_on_disk(&self, number: u32) -> u64 {
+        self.volume.inode_now(number).map_or(0, |inode| inode.size)
+    }
+
+    async fn size(&self, number: u32) -> Result<u64> {
+        Ok(self.volume.any_inode(number).await.map_err(errno)?.size)
+    }
+
+    /// Files get the blocks that they have reserved, and what was freed can be used.
+    async fn make_room(&self) -> Result<()> {
+        self.write_back().await?;
+        self.volume.commit().await.map_err(errno)
+    }
+
+    /// Writes dirty pages of all files. The first error, if there is one; the others are written all the same.
+    async fn write_back(&self) -> Result<()> {
+        let nodes: Vec<_> = self.nodes.lock().values().filter_map(Weak::upgrade).collect();
+        let mut result = Ok(());
+        for node in nodes {
+            result = result.and(node.write_back().await);
+        }
+        result
+    }
+
+    async fn sync(&self) -> Result<()> {
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        let written = self.write_back().await;
+        let committed = self.volume.commit().await.map_err(errno);
+        written.and(committed)?;
+        self.disk().flush().await
     }
 
     fn info(&self) -> FileSystemInfo {
         let superblock = self.volume.superblock();
         let id = u64::from_le_bytes(*superblock.uuid.first_chunk().expect("16 bytes"));
+        let (free, inodes) = self.volume.free();
         FileSystemInfo {
             kind: MAGIC,
             block_size: superblock.block_bytes.into(),
             blocks: superblock.blocks.saturating_sub(superblock.overhead.into()),
-            blocks_free: superblock.free_blocks,
-            blocks_available: superblock.free_blocks.saturating_sub(superblock.reserved_blocks),
+            blocks_free: free,
+            blocks_available: free.saturating_sub(superblock.reserved_blocks),
             files: superblock.inodes.into(),
-            files_free: superblock.free_inodes.into(),
+            files_free: inodes.into(),
             id,
             name_max: 255,
             flags: 0,
@@ -100,6 +165,7 @@ impl Shared {
 
 /// A mounted one.
 struct Ext4 {
+    shared: Arc<Shared>,
     root: Arc<Node>,
 }
 
@@ -111,54 +177,111 @@ impl FileSystem for Ext4 {
     fn root(&self) -> Arc<dyn Inode> {
         self.root.clone()
     }
+
+    fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.shared.sync())
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if self.shared.volume.is_read_only() || self.shared.mounts.fetch_sub(1, Relaxed) > 1 {
+                return Ok(());
+            }
+            let written = self.shared.write_back().await;
+            let now = self.shared.services.clock.realtime().seconds as u32;
+            let closed = self.shared.volume.close(now).await.map_err(errno);
+            written.and(closed)
+        })
+    }
 }
 
 /// `mount -t ext4 /dev/vda1 DIRECTORY`.
 pub struct Ext4Mounter {
-    pub services: Arc<Services>,
-    pub disks: Arc<Disks>,
+    services: Arc<Services>,
+    disks: Arc<Disks>,
+    /// What is mounted, by the number of the disk.
+    mounted: AsyncLock<BTreeMap<(u32, u32), Weak<Shared>>>,
 }
 
 impl Ext4Mounter {
-    async fn open(&self, source: &[u8], data: &[u8]) -> Result<Arc<dyn FileSystem>> {
+    /// For the disks of the machine.
+    pub fn new(services: &Arc<Services>, disks: &Arc<Disks>) -> Ext4Mounter {
+        Ext4Mounter { services: services.clone(), disks: disks.clone(), mounted: AsyncLock::new(BTreeMap::new()) }
+    }
+
+    async fn open(&self, source: &[u8], data: &[u8], read_only: bool) -> Result<Arc<dyn FileSystem>> {
         let name = source.strip_prefix(b"/dev/").ok_or(Errno::ENOTBLK)?;
         let disk = self.disks.list().into_iter().find(|disk| disk.name().as_bytes() == name).ok_or(Errno::ENOTBLK)?;
+        let mut mounted = self.mounted.lock().await;
+        // The same disk twice is one file system.
+        if let Some(shared) = mounted.get(&disk.number()).and_then(Weak::upgrade) {
+            if shared.volume.is_read_only() && !read_only {
+                return Err(Errno::EBUSY);
+            }
+            return self.mount_of(&shared).await;
+        }
         // What programs have written to it.
         disk.sync().await?;
-        let (at, bytes) = Superblock::PLACE;
-        let mut superblock = [0; Superblock::PLACE.1];
-        if disk.cache().read(Destination::Kernel(&mut superblock), at as u64).await? < bytes {
-            return Err(Errno::EINVAL);
-        }
-        let superblock = Superblock::parse(&superblock).map_err(|error| match error {
-            Error::Unsupported(what) => {
-                log::warn!("ext4: {}: {what}", disk.name());
-                Errno::EINVAL
-            }
-            error => errno(error),
-        })?;
+        let superblock = Superblock::parse(&disk::superblock(&disk).await?).map_err(|error| refused(&disk, error))?;
         if superblock.blocks.checked_mul(superblock.block_bytes.into()).is_none_or(|bytes| bytes > disk.bytes()) {
             log::warn!("ext4: {}: the file system is larger than the disk", disk.name());
             return Err(Errno::EINVAL);
         }
         let ignores_journal = data.split(|byte| *byte == b',').any(|word| matches!(word, b"noload" | b"norecovery"));
-        if superblock.needs_recovery && !ignores_journal {
-            log::warn!(
-                "ext4: {}: it was not unmounted, and its journal can't be replayed here (-o noload: without it)",
-                disk.name()
-            );
-            return Err(Errno::EUCLEAN);
+        let can_write = !disk.device().limits().read_only;
+        if superblock.needs_recovery && !ignores_journal && !can_write {
+            log::warn!("ext4: {}: it was not unmounted, and its journal can't be replayed on a disk that is read only (-o noload: without it)", disk.name());
+            return Err(Errno::EROFS);
         }
-        let blocks = Blocks { disk, bytes: superblock.block_bytes as usize };
-        let volume = ext4::Volume::new(blocks, superblock);
-        let root = volume.root().await.map_err(errno)?;
-        let shared = Arc::new(Shared { volume, services: self.services.clone(), nodes: Lock::default() });
-        Ok(Arc::new(Ext4 { root: shared.node(root)? }))
+        let access = match read_only || !can_write || superblock.unknown_to_writers {
+            false if ignores_journal => return Err(Errno::EINVAL),
+            false => Access::ReadWrite,
+            true if ignores_journal || !can_write => Access::ReadOnlyWithoutReplay,
+            true => Access::ReadOnly,
+        };
+        let now = self.services.clock.realtime().seconds as u32;
+        let blocks = Blocks::new(disk.clone(), superblock.block_bytes as usize, &self.services)?;
+        let volume = ext4::Volume::mount(blocks, superblock, access, now, self.services.spawner.clone()).await;
+        let volume = volume.map_err(|error| refused(&disk, error))?;
+        let shared = Arc::new_cyclic(|this| Shared {
+            volume,
+            services: self.services.clone(),
+            nodes: Lock::default(),
+            commits: AtomicBool::new(false),
+            mounts: AtomicUsize::new(0),
+            this: this.clone(),
+        });
+        mounted.retain(|_, shared| shared.strong_count() > 0);
+        mounted.insert(disk.number(), Arc::downgrade(&shared));
+        self.mount_of(&shared).await
+    }
+
+    async fn mount_of(&self, shared: &Arc<Shared>) -> Result<Arc<dyn FileSystem>> {
+        let root = shared.volume.root().await.map_err(errno)?;
+        let root = shared.node(&root)?;
+        shared.mounts.fetch_add(1, Relaxed);
+        Ok(Arc::new(Ext4 { shared: shared.clone(), root }))
+    }
+}
+
+/// Why a disk is not mounted.
+fn refused(disk: &Volume, error: Error) -> Errno {
+    match error {
+        Error::Unsupported(what) => {
+            log::warn!("ext4: {}: {what}", disk.name());
+            Errno::EINVAL
+        }
+        error => errno(error),
     }
 }
 
 impl Mounter for Ext4Mounter {
-    fn mount<'a>(&'a self, source: &'a [u8], data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
-        Box::pin(self.open(source, data))
+    fn mount<'a>(
+        &'a self,
+        source: &'a [u8],
+        data: &'a [u8],
+        read_only: bool,
+    ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
+        Box::pin(self.open(source, data, read_only))
     }
 }

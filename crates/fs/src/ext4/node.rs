@@ -1,34 +1,88 @@
 //! An inode of ext4.
 
-use super::{errno, Shared};
+use super::{
+    content::{self, Content},
+    errno, Shared,
+};
 use crate::{
-    file::{ready, Destination, Frames, Source, Transfer},
+    file::{ready, Destination, Source, Transfer},
     inode::{
         listing::{Listing, FIRST},
-        Followed, WriteAt,
+        Attachment, Extent, Followed, NewNode, WriteAt,
     },
     lease::Sharers,
     locks::LockTable,
-    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Store, Timestamp,
+    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
 };
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::any::Any;
-use ext4::{FileType, Time};
-use machine::{errno::Result, BoxFuture, Errno};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::{
+    any::Any,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+};
+use ext4::{FileType, NewInode, Time};
+use machine::{errno::Result, to_completion, BoxFuture, Errno, PAGE_SIZE};
 use spin::Once;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// What fallocate(2) is to do.
+mod allocate {
+    pub const KEEP_SIZE: u32 = 1;
+    pub const PUNCH_HOLE: u32 = 2;
+    pub const ZERO_RANGE: u32 = 16;
+}
 
 pub struct Node {
     shared: Arc<Shared>,
-    inode: ext4::Inode,
+    number: u32,
     kind: Kind,
+    rdev: (u32, u32),
+    /// Of a regular file.
+    content: Option<Arc<Content>>,
     /// Of a regular file that somebody has used.
     cache: Once<Arc<PageCache>>,
+    /// It has no name any more: it goes when nobody has it open.
+    unlinked: AtomicBool,
+    /// A read since the last change has been noted (relatime).
+    read: AtomicBool,
+    /// The last transaction that changed it.
+    transaction: AtomicU32,
     sharers: Sharers,
     locks: LockTable,
+    attachment: Attachment,
+    this: Weak<Node>,
+}
+
+fn own(node: &Arc<dyn Inode>) -> Result<&Node> {
+    (**node).as_any().downcast_ref().ok_or(Errno::EXDEV)
+}
+
+fn time(time: Timestamp) -> Time {
+    Time { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::Fifo => FileType::Fifo,
+        Kind::CharDevice => FileType::CharDevice,
+        Kind::Directory => FileType::Directory,
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Socket => FileType::Socket,
+        _ => FileType::Regular,
+    }
 }
 
 impl Node {
-    pub(super) fn new(shared: &Arc<Shared>, inode: ext4::Inode) -> Result<Arc<Node>> {
+    pub(super) fn new(shared: &Arc<Shared>, inode: &ext4::Inode) -> Result<Arc<Node>> {
         let kind = match inode.file_type().map_err(errno)? {
             FileType::Fifo => Kind::Fifo,
             FileType::CharDevice => Kind::CharDevice,
@@ -38,84 +92,246 @@ impl Node {
             FileType::Symlink => Kind::Symlink,
             FileType::Socket => Kind::Socket,
         };
-        Ok(Arc::new(Node {
+        let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { inode.device() } else { (0, 0) };
+        let size = inode.size;
+        let node = Arc::new_cyclic(|this| Node {
             shared: shared.clone(),
-            inode,
+            number: inode.number,
             kind,
+            rdev,
+            content: (kind == Kind::Regular).then(|| Content::new(shared, inode.number, this)),
             cache: Once::new(),
+            unlinked: AtomicBool::new(inode.links == 0),
+            read: AtomicBool::new(false),
+            transaction: AtomicU32::new(shared.volume.transaction()),
             sharers: Sharers::default(),
             locks: LockTable::default(),
-        }))
-    }
-
-    fn cache(&self) -> Result<&Arc<PageCache>> {
-        if self.kind != Kind::Regular {
-            return Err(Errno::EINVAL);
+            attachment: Attachment::default(),
+            this: this.clone(),
+        });
+        if let Some(content) = &node.content {
+            node.cache.call_once(|| content::cache(shared, size, content));
         }
-        Ok(self.cache.call_once(|| {
-            let content = Content { shared: self.shared.clone(), inode: self.inode.clone() };
-            PageCache::over(&self.shared.services, self.inode.size, Arc::new(content))
-        }))
+        Ok(node)
     }
 
-    fn snapshot(&self) -> Attributes {
-        let inode = &self.inode;
-        let time = |time: Time| Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
-        let is_device = matches!(self.kind, Kind::CharDevice | Kind::BlockDevice);
-        Attributes {
+    pub(super) fn cached(&self) -> Option<Arc<PageCache>> {
+        self.cache.get().cloned()
+    }
+
+    fn file(&self) -> Result<(&Arc<PageCache>, &Arc<Content>)> {
+        match (self.cache.get(), &self.content) {
+            (Some(cache), Some(content)) => Ok((cache, content)),
+            _ if self.kind == Kind::Directory => Err(Errno::EISDIR),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared.services.clock.realtime()
+    }
+
+    /// It has been changed on the disk, or is to be: in the transaction that runs, at the latest.
+    fn changed(&self) {
+        self.transaction.store(self.shared.volume.transaction(), Relaxed);
+        self.read.store(false, Relaxed);
+        self.shared.changed();
+    }
+
+    /// Writes what is dirty, and tells the inode when its contents changed.
+    pub(super) async fn write_back(&self) -> Result<()> {
+        let Some(cache) = self.cache.get() else { return Ok(()) };
+        if cache.has_dirty() {
+            cache.write_back(0, u64::MAX).await?;
+            self.changed();
+        }
+        if let Some(now) = self.content.as_ref().and_then(|content| content.take_modified()) {
+            let now = time(now);
+            let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (now, now);
+            self.shared.volume.change(self.number, change).await.map_err(errno)?;
+            self.changed();
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self, inode: &ext4::Inode) -> Attributes {
+        let mut attributes = Attributes {
             dev: self.shared.disk().number(),
-            ino: inode.number.into(),
+            ino: self.number.into(),
             mode: inode.mode.into(),
             nlink: inode.links.into(),
             uid: inode.uid,
             gid: inode.gid,
-            rdev: if is_device { inode.device() } else { (0, 0) },
+            rdev: self.rdev,
             size: inode.size,
             block_size: self.shared.volume.superblock().block_bytes,
             blocks: inode.sectors,
-            accessed: time(inode.accessed),
-            modified: time(inode.modified),
-            changed: time(inode.changed),
+            accessed: timestamp(inode.accessed),
+            modified: timestamp(inode.modified),
+            changed: timestamp(inode.changed),
+        };
+        if let Ok((cache, content)) = self.file() {
+            attributes.size = cache.len();
+            let sectors = u64::from(self.shared.volume.superblock().block_bytes / 512);
+            attributes.blocks += content.reserved_blocks() * sectors;
+            if let Some(modified) = content.modified() {
+                (attributes.modified, attributes.changed) = (modified, modified);
+            }
+        }
+        attributes
+    }
+
+    /// relatime: only the first read after a change is worth noting, and one a day.
+    fn notes(&self) -> bool {
+        !self.read.load(Relaxed) && !self.shared.volume.is_read_only()
+    }
+
+    fn was_read(&self) {
+        if !self.notes() {
+            return;
+        }
+        self.read.store(true, Relaxed);
+        let now = time(self.now());
+        // An inode that is not in memory is not worth reading for that.
+        let Some(inode) = self.shared.volume.inode_now(self.number) else { return };
+        let last = |time: Time| (time.seconds, time.nanoseconds);
+        let changed = last(inode.modified).max(last(inode.changed));
+        if last(inode.accessed) <= changed || inode.accessed.seconds + 86_400 < now.seconds {
+            self.shared.volume.change_now(self.number, |inode| inode.accessed = now);
+            self.shared.changed();
         }
     }
-}
 
-/// The largest block of a disk.
-static ZEROES: [u8; 4096] = [0; 4096];
-
-/// Where the bytes of a file come from.
-struct Content {
-    shared: Arc<Shared>,
-    inode: ext4::Inode,
-}
-
-impl Store for Content {
-    fn read<'a>(&'a self, offset: u64, to: Frames<'a>) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            let block = u64::from(self.shared.volume.superblock().block_bytes);
-            let left = usize::try_from(self.inode.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let wanted = to.len().min(left);
-            let mut done = 0;
-            while done < wanted {
-                let at = offset + done as u64;
-                let number = u32::try_from(at / block).map_err(|_| Errno::EFBIG)?;
-                let run = self.shared.volume.map(&self.inode, number).await.map_err(errno)?;
-                let bytes = (u64::from(run.blocks) * block - at % block).min((wanted - done) as u64) as usize;
-                if let Some(place) = run.place {
-                    // The disk has no smaller parts; what comes with it from behind the end nobody may see.
-                    let part = self.shared.disk().device().limits().block as usize;
-                    let whole = bytes.next_multiple_of(part).min(to.len() - done);
-                    self.shared.disk().read_into(place * block + at % block, to.part(done, whole)).await?;
-                    to.part(done + bytes, whole - bytes).put(&ZEROES[..whole - bytes]);
+    async fn resize(&self, size: u64) -> Result<()> {
+        let (cache, content) = self.file()?;
+        let (cache, content) = (cache.clone(), content.clone());
+        let (shared, number, now) = (self.shared.clone(), self.number, time(self.now()));
+        let work = async move {
+            let below = async {
+                if size < cache.len() {
+                    shared.zero_tail(number, size).await?;
                 }
-                done += bytes;
-            }
-            Ok(wanted)
-        })
+                shared.volume.truncate(number, size, now).await.map_err(errno)?;
+                content.forget(size.div_ceil(PAGE)..u64::MAX / PAGE);
+                Ok(())
+            };
+            let most = u64::from(u32::MAX) * u64::from(shared.volume.superblock().block_bytes);
+            let permit = |_, size| if size > most { Err(Errno::EFBIG) } else { Ok(()) };
+            cache.truncate(size, permit, Box::pin(below)).await
+        };
+        to_completion(&*self.shared.services.spawner, work).await
     }
 
-    fn write<'a>(&'a self, _offset: u64, _from: Frames<'a>) -> BoxFuture<'a, Result<()>> {
-        ready(Err(Errno::EROFS))
+    async fn fallocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        let (cache, content) = self.file().map_err(|_| Errno::ENODEV)?;
+        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        let block = u64::from(self.shared.volume.superblock().block_bytes);
+        let last = u32::try_from(end.div_ceil(block)).map_err(|_| Errno::EFBIG)?;
+        let (cache, content) = (cache.clone(), content.clone());
+        let (shared, number, now) = (self.shared.clone(), self.number, time(self.now()));
+        let work = async move {
+            match mode & !allocate::KEEP_SIZE {
+                0 => {}
+                allocate::PUNCH_HOLE if mode & allocate::KEEP_SIZE != 0 => {}
+                allocate::ZERO_RANGE => {}
+                _ => return Err(Errno::EOPNOTSUPP),
+            }
+            if mode & (allocate::PUNCH_HOLE | allocate::ZERO_RANGE) != 0 {
+                shared.punch(&cache, &content, number, offset..end.min(cache.len().max(offset)), now).await?;
+            }
+            if mode & allocate::PUNCH_HOLE != 0 {
+                return Ok(());
+            }
+            let size = if mode & allocate::KEEP_SIZE == 0 { end } else { 0 };
+            // Pages that were written and have no blocks yet get theirs first.
+            cache.write_back(offset, end).await?;
+            let mut at = (offset / block) as u32;
+            while at < last {
+                at = shared.volume.allocate(number, at, last, size, now).await.map_err(errno)?;
+            }
+            cache.reserve(offset, end, mode & allocate::KEEP_SIZE != 0).await
+        };
+        to_completion(&*self.shared.services.spawner, work).await
+    }
+
+    async fn lookup_name(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+        if self.kind != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        let volume = &self.shared.volume;
+        let directory = volume.any_inode(self.number).await.map_err(errno)?;
+        let entry = volume.lookup(&directory, name).await.map_err(errno)?.ok_or(Errno::ENOENT)?;
+        let inode = volume.inode(entry.inode).await.map_err(errno)?;
+        let inode = inode.ok_or_else(|| errno(ext4::Error::Corrupt("a name without an inode")))?;
+        Ok(self.shared.node(&inode)? as Arc<dyn Inode>)
+    }
+
+    fn new_inode(&self, new: &NewNode) -> NewInode {
+        let now = self.now();
+        NewInode {
+            mode: (new.kind as u32 | new.mode & 0o7777) as u16,
+            uid: new.uid,
+            gid: new.gid,
+            time: time(now),
+            generation: now.nanoseconds ^ (now.seconds as u32).rotate_left(16) ^ self.number,
+            device: new.rdev,
+        }
+    }
+
+    /// `node` has lost a name.
+    fn lost_name(&self, node: &Node, links: u16) {
+        node.unlinked.store(links == 0, Relaxed);
+        node.changed();
+        self.changed();
+    }
+}
+
+impl Shared {
+    /// Makes bytes of a file a hole. Parts of pages at both ends are written as zeros, if they are not holes already.
+    async fn punch(
+        &self,
+        cache: &Arc<PageCache>,
+        content: &Arc<Content>,
+        number: u32,
+        range: core::ops::Range<u64>,
+        now: Time,
+    ) -> Result<()> {
+        static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+        let (first, last) = (range.start.div_ceil(PAGE), range.end / PAGE);
+        let edges = match first > last {
+            true => [range.clone(), 0..0],
+            false => [range.start..first * PAGE, last * PAGE..range.end],
+        };
+        for edge in edges.into_iter().filter(|edge| edge.start < edge.end) {
+            let zeros = &ZEROES[..(edge.end - edge.start) as usize];
+            cache.write(Source::Kernel(zeros), Some(edge.start), |_, _| Ok(())).await?;
+        }
+        if first >= last {
+            return Ok(());
+        }
+        let per_page = |page: u64| page * PAGE / u64::from(self.volume.superblock().block_bytes);
+        let from = u32::try_from(per_page(first)).map_err(|_| Errno::EFBIG)?;
+        let below = async {
+            self.volume.punch(number, from, per_page(last), now).await.map_err(errno)?;
+            content.forget(first..last);
+            Ok(())
+        };
+        cache.punch_through(first, last, Box::pin(below)).await
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.shared.forget(self.number);
+        if self.unlinked.load(Relaxed) && !self.shared.volume.is_read_only() {
+            let (shared, number, now) = (self.shared.clone(), self.number, time(self.now()));
+            self.shared.services.spawner.spawn(Box::pin(async move {
+                if let Err(error) = shared.volume.release(number, now).await {
+                    log::error!("ext4: inode {number} can't be removed: {error:?}");
+                }
+                shared.changed();
+            }));
+        }
     }
 }
 
@@ -129,19 +345,48 @@ impl Inode for Node {
     }
 
     fn ino(&self) -> u64 {
-        self.inode.number.into()
+        self.number.into()
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
-        ready(Ok(self.snapshot()))
+        Box::pin(async move {
+            let inode = self.shared.volume.any_inode(self.number).await.map_err(errno)?;
+            Ok(self.snapshot(&inode))
+        })
     }
 
     fn attributes_now(&self) -> Option<Attributes> {
-        Some(self.snapshot())
+        Some(self.snapshot(&self.shared.volume.inode_now(self.number)?))
     }
 
-    fn set(&self, _set: SetAttributes) -> BoxFuture<'_, Result<()>> {
-        ready(Err(Errno::EROFS))
+    fn set(&self, set: SetAttributes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if let Some(size) = set.size {
+                self.resize(size).await?;
+            }
+            let now = self.now();
+            let pending = self.content.as_ref().and_then(|content| content.take_modified());
+            let wanted = |wanted: Timestamp| time(if wanted == Timestamp::NOW { now } else { wanted });
+            let change = |inode: &mut ext4::Inode| {
+                if let Some(mode) = set.mode {
+                    inode.mode = inode.mode & 0xf000 | (mode & 0o7777) as u16;
+                }
+                inode.uid = set.uid.unwrap_or(inode.uid);
+                inode.gid = set.gid.unwrap_or(inode.gid);
+                if let Some(modified) = pending {
+                    inode.modified = time(modified);
+                }
+                if set.size.is_some() {
+                    inode.modified = time(now);
+                }
+                inode.accessed = set.accessed.map_or(inode.accessed, wanted);
+                inode.modified = set.modified.map_or(inode.modified, wanted);
+                inode.changed = time(now);
+            };
+            self.shared.volume.change(self.number, change).await.map_err(errno)?;
+            self.changed();
+            Ok(())
+        })
     }
 
     fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>> {
@@ -152,25 +397,44 @@ impl Inode for Node {
         Some(&self.locks)
     }
 
+    fn attachment(&self) -> Option<&Attachment> {
+        Some(&self.attachment)
+    }
+
     fn sharers(&self) -> Option<&Sharers> {
         Some(&self.sharers)
     }
 
+    fn notes_read(&self) -> bool {
+        self.notes()
+    }
+
     fn write_refused(&self) -> Option<Errno> {
-        Some(Errno::EROFS)
+        self.shared.volume.is_read_only().then_some(Errno::EROFS)
+    }
+
+    fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.write_back().await?;
+            let volume = &self.shared.volume;
+            match volume.commit_through(self.transaction.load(Relaxed)).await.map_err(errno)? {
+                true => Ok(()),
+                // Nothing was to be committed; what was written must stay all the same.
+                false => self.shared.disk().flush().await,
+            }
+        })
+    }
+
+    fn write_failures(&self) -> u64 {
+        self.content.as_ref().map_or(0, |content| content.failures())
     }
 
     fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
-        Box::pin(async move {
-            if self.kind != Kind::Directory {
-                return Err(Errno::ENOTDIR);
-            }
-            let volume = &self.shared.volume;
-            let entry = volume.lookup(&self.inode, name).await.map_err(errno)?.ok_or(Errno::ENOENT)?;
-            let inode = volume.inode(entry.inode).await.map_err(errno)?;
-            let inode = inode.ok_or_else(|| errno(ext4::Error::Corrupt("a name without an inode")))?;
-            Ok(self.shared.node(inode)? as Arc<dyn Inode>)
-        })
+        Box::pin(self.lookup_name(name))
+    }
+
+    fn last_position(&self) -> u64 {
+        i64::MAX as u64
     }
 
     fn list<'a>(&'a self, _caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
@@ -178,9 +442,12 @@ impl Inode for Node {
             if self.kind != Kind::Directory {
                 return Err(Errno::ENOTDIR);
             }
+            self.was_read();
+            let volume = &self.shared.volume;
+            let directory = volume.any_inode(self.number).await.map_err(errno)?;
             let mut from = to.scan.position.saturating_sub(FIRST);
             while !to.is_full() {
-                let entries = self.shared.volume.list(&self.inode, from).await.map_err(errno)?;
+                let entries = volume.list(&directory, from).await.map_err(errno)?;
                 let Some(entries) = entries else { return Ok(()) };
                 for entry in entries {
                     let is_dot = entry.name == b"." || entry.name == b"..";
@@ -194,31 +461,172 @@ impl Inode for Node {
         })
     }
 
+    fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        Box::pin(async move {
+            let inode = self.new_inode(&new);
+            let target = (new.kind == Kind::Symlink).then_some(&new.target[..]);
+            let made = self.shared.volume.create(self.number, name, &inode, target).await.map_err(errno)?;
+            self.changed();
+            let node = self.shared.node(&made)?;
+            node.changed();
+            Ok(node as Arc<dyn Inode>)
+        })
+    }
+
+    fn create_unnamed(&self, new: NewNode) -> BoxFuture<'_, Result<Arc<dyn Inode>>> {
+        Box::pin(async move {
+            let inode = self.new_inode(&new);
+            let made = self.shared.volume.create_unnamed(self.number, &inode).await.map_err(errno)?;
+            let node = self.shared.node(&made)?;
+            node.changed();
+            Ok(node as Arc<dyn Inode>)
+        })
+    }
+
+    fn link<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let node = own(node)?;
+            let now = time(self.now());
+            self.shared.volume.link(self.number, name, node.number, now).await.map_err(errno)?;
+            self.lost_name(node, 1);
+            Ok(())
+        })
+    }
+
+    fn unlink<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let node = own(node)?;
+            let (volume, now) = (&self.shared.volume, time(self.now()));
+            let links = match node.kind {
+                Kind::Directory => {
+                    volume.remove_directory(self.number, name, node.number, now).await.map_err(errno)?;
+                    0
+                }
+                _ => volume.unlink(self.number, name, node.number, now).await.map_err(errno)?,
+            };
+            self.lost_name(node, links);
+            Ok(())
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        from: &'a [u8],
+        node: &'a Arc<dyn Inode>,
+        target: &'a Arc<dyn Inode>,
+        to: &'a [u8],
+        old: Option<&'a Arc<dyn Inode>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (node, target) = (own(node)?, own(target)?);
+            let old = old.map(own).transpose()?;
+            let (volume, now) = (&self.shared.volume, time(self.now()));
+            let replaced = old.map(|old| old.number);
+            let moved = volume.rename(self.number, from, node.number, target.number, to, replaced, now);
+            let links = moved.await.map_err(errno)?;
+            if let (Some(old), Some(links)) = (old, links) {
+                self.lost_name(old, links);
+            }
+            node.changed();
+            target.changed();
+            self.changed();
+            Ok(())
+        })
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        from: &'a [u8],
+        node: &'a Arc<dyn Inode>,
+        target: &'a Arc<dyn Inode>,
+        to: &'a [u8],
+        other: &'a Arc<dyn Inode>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (node, target, other) = (own(node)?, own(target)?, own(other)?);
+            let now = time(self.now());
+            let volume = &self.shared.volume;
+            let exchanged = volume.exchange(self.number, from, node.number, target.number, to, other.number, now);
+            exchanged.await.map_err(errno)?;
+            [node, target, other].iter().for_each(|node| node.changed());
+            self.changed();
+            Ok(())
+        })
+    }
+
     fn follow<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
         Box::pin(async move {
             if self.kind != Kind::Symlink {
                 return Err(Errno::EINVAL);
             }
-            let target: Vec<u8> = self.shared.volume.link(&self.inode).await.map_err(errno)?;
+            let inode = self.shared.volume.any_inode(self.number).await.map_err(errno)?;
+            let target: Vec<u8> = self.shared.volume.link_target(&inode).await.map_err(errno)?;
             Ok(Followed::Path(target))
         })
     }
 
     fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
-        match self.cache() {
-            Ok(cache) => cache.read(to, offset),
+        match self.file() {
+            Ok((cache, _)) => {
+                self.was_read();
+                cache.read(to, offset)
+            }
             Err(error) => Transfer::Done(Err(error)),
         }
     }
 
-    fn write<'a>(&'a self, _from: Source<'a>, _at: WriteAt) -> Transfer<'a, (u64, usize)> {
-        Transfer::Done(Err(Errno::EROFS))
+    fn write<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {
+        let (cache, content) = match self.file() {
+            Ok(file) => file,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        let most = u64::from(u32::MAX) * u64::from(self.shared.volume.superblock().block_bytes);
+        let permit = move |start: u64, _| if start >= most { Err(Errno::EFBIG) } else { Ok(()) };
+        cache.write(from, at.offset(), permit).inspect(|(_, bytes)| {
+            if *bytes > 0 {
+                content.changed(self.now());
+                self.read.store(false, Relaxed);
+            }
+        })
     }
 
-    fn object(&self, write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        ready(match write {
-            true => Err(Errno::EROFS),
-            false => self.cache().map(|cache| cache.clone() as Arc<dyn Object>),
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let done = self.fallocate(mode, offset, len).await;
+            self.changed();
+            done
+        })
+    }
+
+    fn seek(&self, offset: u64, what: Extent) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            let (cache, _) = self.file()?;
+            // What is in memory only has no place yet.
+            cache.write_back(0, u64::MAX).await?;
+            let (size, block) = (cache.len(), u64::from(self.shared.volume.superblock().block_bytes));
+            let mut at = offset;
+            while at < size {
+                let number = u32::try_from(at / block).map_err(|_| Errno::EFBIG)?;
+                let run = self.shared.volume.map_now(self.number, number).await.map_err(errno)?;
+                if run.place.is_some() == (what == Extent::Data) {
+                    return Ok(at);
+                }
+                at = (u64::from(number) + u64::from(run.blocks.max(1))) * block;
+            }
+            match what {
+                Extent::Hole if offset < size => Ok(size),
+                _ => Err(Errno::ENXIO),
+            }
+        })
+    }
+
+    fn object(&self, _write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        ready(match self.file() {
+            Ok((cache, _)) => {
+                self.was_read();
+                Ok(cache.clone() as Arc<dyn Object>)
+            }
+            Err(_) => Err(Errno::ENODEV),
         })
     }
 }

@@ -18,15 +18,16 @@ pub trait Object: Send + Sync + 'static {
     fn resident(&self, index: u64) -> Option<CountedFrame<'_>>;
     /// Page `index` was written through a shared mapping.
     fn mark_dirty(&self, index: u64);
-    /// A shared mapping of page `index` is about to become writable: from then on the page changes unseen. False if other
-    /// kernels have copies of it: they are to be taken back first ([`Object::take_back`]), then it is asked again.
+    /// A shared mapping of page `index` is about to become writable: from then on the page changes unseen. False if that must be
+    /// prepared for first ([`Object::take_back`]); then it is asked again.
     fn write(&self, index: u64) -> bool {
         self.mark_dirty(index);
         true
     }
-    /// Returns when no other kernel shows a copy of page `index`.
-    fn take_back(&self, _index: u64) -> BoxFuture<'_, ()> {
-        ready(())
+    /// Returns when no other kernel shows a copy of page `index`, and there is room for it where it is kept. ENOSPC, EDQUOT, EIO
+    /// (SIGBUS): there is none.
+    fn take_back(&self, _index: u64) -> BoxFuture<'_, Result<()>> {
+        ready(Ok(()))
     }
     /// Is there no other place that its pages are kept at? Then who keeps it in case it is wanted again keeps all its memory.
     fn is_only_in_memory(&self) -> bool {

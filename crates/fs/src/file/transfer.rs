@@ -183,6 +183,11 @@ impl<'a> Frames<'a> {
         Frames { start, end: self.end.min(start + bytes), ..*self }
     }
 
+    /// The same, and all that follows in the last of the pages.
+    pub fn whole(&self) -> Frames<'a> {
+        Frames { end: self.end.next_multiple_of(PAGE_SIZE), ..*self }
+    }
+
     /// The pieces of pages that they are, in their order: frame, offset in it, and length.
     pub fn pieces(&self) -> impl Iterator<Item = (Frame, usize, usize)> + 'a {
         let Frames { frames, mut start, end, .. } = *self;

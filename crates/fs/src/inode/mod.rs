@@ -111,6 +111,11 @@ pub trait Inode: Any + Send + Sync {
         ready(Ok(()))
     }
 
+    /// How often contents could not be written back: each open description hears of that once.
+    fn write_failures(&self) -> u64 {
+        0
+    }
+
     /// Who else holds what the namespace has answered about it; None: nobody may, for it changes by itself.
     fn sharers(&self) -> Option<&Sharers> {
         None
@@ -267,10 +272,19 @@ pub trait FileSystem: Send + Sync {
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
     }
+    /// Nobody uses it any more, or the machine ends: writes back all that is dirty, and leaves what it is kept on as one that was unmounted. It can't be written any more.
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.sync()
+    }
 }
 
 /// Makes file systems of one kind (`mount -t KIND`).
 pub trait Mounter: Send + Sync {
-    /// A file system for `source` with the options `data` (mount(2)).
-    fn mount<'a>(&'a self, source: &'a [u8], data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>>;
+    /// A file system for `source` with the options `data` (mount(2)), which nobody will write to if it is `read_only`.
+    fn mount<'a>(
+        &'a self,
+        source: &'a [u8],
+        data: &'a [u8],
+        read_only: bool,
+    ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>>;
 }

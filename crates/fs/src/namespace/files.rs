@@ -11,7 +11,10 @@ use crate::{
 };
 use abi::{LockConflict, LockMode, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::any::Any;
+use core::{
+    any::Any,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 use machine::{
     errno::Result,
     sync::{AsyncGuard, AsyncLock},
@@ -27,12 +30,24 @@ pub(super) struct Opened {
     locked: Arc<Locked>,
     /// Among those that may write the file ([`lease::Sharers::count_writer`]).
     counted: bool,
+    /// Failures of writing back ([`Inode::write_failures`]) that this description has heard of.
+    heard: AtomicU64,
 }
 
 impl Opened {
     pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Self {
         let (status, serial) = (StatusFlags::new(flags), services.object_id().serial);
-        Opened { at, status, serial, locked: services.locked.clone(), counted: false }
+        let heard = AtomicU64::new(at.inode().write_failures());
+        Opened { at, status, serial, locked: services.locked.clone(), counted: false, heard }
+    }
+
+    /// fsync. EIO: something could not be written back since this was asked last, or since the file was opened (man 2 fsync).
+    pub async fn sync(&self, data_only: bool) -> Result<()> {
+        let inode = self.at.inode();
+        let synced = inode.sync(data_only).await;
+        let failures = inode.write_failures();
+        let unheard = self.heard.swap(failures, Relaxed) != failures;
+        synced.and(if unheard { Err(Errno::EIO) } else { Ok(()) })
     }
 
     pub fn flags(&self) -> OpenFlags {
@@ -322,7 +337,7 @@ impl File for RegularFile {
     }
 
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
-        self.opened.at.inode().sync(data_only)
+        Box::pin(self.opened.sync(data_only))
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {

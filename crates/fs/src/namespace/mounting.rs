@@ -97,7 +97,7 @@ impl LocalPaths {
             return self.hang(on, from.dentry, from.mount.file_system.clone(), source, flags);
         }
         let mounter = self.kinds.lock().get(kind).cloned().ok_or(Errno::ENODEV)?;
-        let file_system = mounter.mount(&source, data).await?;
+        let file_system = mounter.mount(&source, data, flags & flags::RDONLY != 0).await?;
         let root = Dentry::root(file_system.root());
         check_writable(&root, flags)?;
         self.hang(on, root, file_system, source, flags)
@@ -120,7 +120,26 @@ impl LocalPaths {
         let _changing = self.everything.change(&[lease::OWN]).await;
         self.mounts.remove(&mount, flags & MNT_DETACH != 0)?;
         self.names.drop_unused();
-        Ok(())
+        let is_elsewhere = |other: &Arc<Mount>| Arc::ptr_eq(&other.file_system, &mount.file_system);
+        match flags & MNT_DETACH == 0 && !self.mounts.list().iter().any(is_elsewhere) {
+            true => mount.file_system.close().await,
+            // Somebody may still use it.
+            false => Ok(()),
+        }
+    }
+
+    /// The machine ends: file systems are left as if they had been unmounted.
+    pub async fn close(&self) -> Result<()> {
+        let synced = self.sync().await;
+        let mut closed: Vec<Arc<dyn FileSystem>> = Vec::new();
+        let mut result = Ok(());
+        for mount in self.mounts.list() {
+            if !closed.iter().any(|other| Arc::ptr_eq(other, &mount.file_system)) {
+                result = result.and(mount.file_system.close().await);
+                closed.push(mount.file_system.clone());
+            }
+        }
+        synced.and(result)
     }
 }
 

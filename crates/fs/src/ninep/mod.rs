@@ -94,7 +94,12 @@ pub struct NineMounter {
 }
 
 impl Mounter for NineMounter {
-    fn mount<'a>(&'a self, source: &'a [u8], _data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
+    fn mount<'a>(
+        &'a self,
+        source: &'a [u8],
+        _data: &'a [u8],
+        _read_only: bool,
+    ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
         Box::pin(async move {
             let exchange = self.exchanges.get(source).cloned().ok_or(Errno::ENOENT)?;
             let share = Share::attach(exchange, &self.services, self.options).await?;

@@ -157,7 +157,12 @@ pub struct TmpMounter {
 }
 
 impl Mounter for TmpMounter {
-    fn mount<'a>(&'a self, _source: &'a [u8], data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
+    fn mount<'a>(
+        &'a self,
+        _source: &'a [u8],
+        data: &'a [u8],
+        _read_only: bool,
+    ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
         Box::pin(async move {
             let services = &self.services;
             let (mut mode, mut uid, mut gid, mut most) = (0o1777, 0, 0, Most::new(services, 2));

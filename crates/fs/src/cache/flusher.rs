@@ -1,0 +1,209 @@
+//! Dirty pages that nobody asks to be written go to their stores by and by (Linux: Documentation/admin-guide/sysctl/vm.rst).
+//!
+//! A cache is on the list from its first dirty page until it has none. A task, which exists as long as the list is not empty, writes those back that have been on it for long; when many pages are
+//! dirty, a second task writes the oldest at once, and at a higher mark those who write wait until they have written their own file's pages.
+
+use super::{PageCache, Services, MAX_SIZE};
+use alloc::{
+    boxed::Box,
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::{
+    any::Any,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+};
+use machine::{errno::Result, sync::Lock};
+
+/// What of a file must be kept while pages are dirty: its inode.
+pub type Keeper = Arc<dyn Any + Send + Sync>;
+
+const HUNDREDTH: u64 = 10_000_000;
+
+struct Entry {
+    cache: Arc<PageCache>,
+    keeper: Option<Keeper>,
+    /// When its first page became dirty (ns).
+    since: u64,
+}
+
+/// Linux's settings, /proc/sys/vm/dirty_*, with its defaults.
+pub struct Settings {
+    /// Percent of memory that may be dirty before writing back begins at once.
+    pub background_ratio: AtomicU32,
+    /// Percent of memory that may be dirty before those who write have to write back themselves.
+    pub ratio: AtomicU32,
+    /// Hundredths of a second after which a dirty page is old.
+    pub expire: AtomicU32,
+    /// Hundredths of a second between two looks at what is old; 0: none.
+    pub interval: AtomicU32,
+}
+
+/// See the module.
+pub struct Flusher {
+    pub settings: Settings,
+    /// Dirty pages of all caches.
+    dirty: Arc<AtomicUsize>,
+    /// By serial number.
+    entries: Lock<BTreeMap<u64, Entry>>,
+    runs: AtomicBool,
+    hurries: AtomicBool,
+}
+
+impl Default for Flusher {
+    fn default() -> Self {
+        let settings = Settings {
+            background_ratio: AtomicU32::new(10),
+            ratio: AtomicU32::new(20),
+            expire: AtomicU32::new(3000),
+            interval: AtomicU32::new(500),
+        };
+        let (runs, hurries) = (AtomicBool::new(false), AtomicBool::new(false));
+        Flusher { settings, dirty: Arc::default(), entries: Lock::default(), runs, hurries }
+    }
+}
+
+impl Flusher {
+    /// Dirty pages.
+    pub fn dirty(&self) -> usize {
+        self.dirty.load(Relaxed)
+    }
+
+    /// Counts dirty pages of one cache, and with those of all others.
+    pub(super) fn count(&self) -> DirtyPages {
+        DirtyPages { here: 0, all: self.dirty.clone() }
+    }
+}
+
+/// How many pages of a cache are dirty.
+pub(super) struct DirtyPages {
+    here: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl DirtyPages {
+    pub fn get(&self) -> usize {
+        self.here
+    }
+
+    pub fn add(&mut self, pages: usize) {
+        self.here += pages;
+        self.all.fetch_add(pages, Relaxed);
+    }
+
+    pub fn remove(&mut self, pages: usize) {
+        self.here -= pages;
+        self.all.fetch_sub(pages, Relaxed);
+    }
+}
+
+impl Drop for DirtyPages {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.here, Relaxed);
+    }
+}
+
+impl Services {
+    /// Whether so many pages are dirty, in percent of memory.
+    fn is_dirty_by(&self, percent: &AtomicU32) -> bool {
+        self.flusher.dirty() as u64 * 100 > self.memory.totals().0 * u64::from(percent.load(Relaxed))
+    }
+
+    /// Whether those who write have to wait.
+    pub(super) fn must_throttle(&self) -> bool {
+        self.is_dirty_by(&self.flusher.settings.ratio)
+    }
+
+    /// `cache` has dirty pages: they are written back some time. `keeper` is kept until then.
+    pub(crate) fn write_back_later(self: &Arc<Self>, cache: &Arc<PageCache>, keeper: Option<Keeper>) {
+        let since = self.clock.monotonic();
+        let entry = Entry { cache: cache.clone(), keeper, since };
+        self.flusher.entries.lock().entry(cache.id.serial).or_insert(entry);
+        if !self.flusher.runs.swap(true, Relaxed) {
+            self.spawner.spawn(Box::pin(flush_old(Arc::downgrade(self))));
+        }
+    }
+
+    /// A page more is dirty: if they are many, writing back begins.
+    pub(super) fn note_dirty(self: &Arc<Self>) {
+        if self.is_dirty_by(&self.flusher.settings.background_ratio) && !self.flusher.hurries.swap(true, Relaxed) {
+            let services = self.clone();
+            self.spawner.spawn(Box::pin(async move {
+                while services.is_dirty_by(&services.flusher.settings.background_ratio) {
+                    let oldest = {
+                        let entries = services.flusher.entries.lock();
+                        let oldest = entries.values().min_by_key(|entry| entry.since);
+                        oldest.map(|entry| (entry.cache.clone(), entry.keeper.clone()))
+                    };
+                    let Some((cache, _keeper)) = oldest else { break };
+                    if services.flush(&cache).await.is_err() {
+                        break;
+                    }
+                }
+                services.flusher.hurries.store(false, Relaxed);
+            }));
+        }
+    }
+
+    /// Writes a cache back, and takes it off the list if it is clean then.
+    async fn flush(&self, cache: &Arc<PageCache>) -> Result<()> {
+        let written = cache.write_back(0, MAX_SIZE).await;
+        if let Err(error) = written {
+            log::error!("writing back: {error:?}");
+        }
+        let gone = {
+            let mut entries = self.flusher.entries.lock();
+            let serial = cache.id.serial;
+            match entries.get_mut(&serial) {
+                // What became dirty meanwhile is as old as this.
+                Some(entry) if cache.has_dirty() => {
+                    entry.since = self.clock.monotonic();
+                    None
+                }
+                _ => entries.remove(&serial),
+            }
+        };
+        // An inode may end here.
+        drop(gone);
+        written
+    }
+}
+
+/// Writes back what has been dirty for long, until nothing is.
+async fn flush_old(services: Weak<Services>) {
+    loop {
+        let Some(wait) = services.upgrade().and_then(|services| {
+            let now = services.clock.monotonic();
+            let interval = services.flusher.settings.interval.load(Relaxed).max(1);
+            Some(services.clock.at(now + u64::from(interval) * HUNDREDTH))
+        }) else {
+            return;
+        };
+        let timed = wait.is_some();
+        if let Some(wait) = wait {
+            wait.await;
+        }
+        let Some(services) = services.upgrade() else { return };
+        let settings = &services.flusher.settings;
+        let now = services.clock.monotonic();
+        let old = u64::from(settings.expire.load(Relaxed)) * HUNDREDTH;
+        let is_off = settings.interval.load(Relaxed) == 0;
+        let due: Vec<_> = {
+            let entries = services.flusher.entries.lock();
+            let due = entries.values().filter(|entry| !timed || !is_off && now.saturating_sub(entry.since) >= old);
+            due.map(|entry| (entry.cache.clone(), entry.keeper.clone())).collect()
+        };
+        let mut failed = false;
+        for (cache, _keeper) in due {
+            failed |= services.flush(&cache).await.is_err();
+        }
+        if services.flusher.entries.lock().is_empty() || failed && !timed {
+            services.flusher.runs.store(false, Relaxed);
+            // Something may have come between the two.
+            if services.flusher.entries.lock().is_empty() || services.flusher.runs.swap(true, Relaxed) || !timed {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The bytes of a regular file: what lies below its page cache.
+//!
+//! Blocks are found for pages when they are written back (delayed allocation), not before. So that there are some then, a page that becomes dirty reserves what it will need: nobody hears of a full
+//! disk after his write has been answered.
+
+use super::{errno, ranges::Ranges, Node, Shared};
+use crate::{
+    cache::{Keeper, RESERVED},
+    file::Frames,
+    PageCache, Store, Timestamp,
+};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+use ext4::{Error, Time};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, PAGE_SIZE};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+/// Ranges of pages that are remembered as having their blocks.
+const KNOWN: usize = 256;
+
+/// See the module.
+pub struct Content {
+    shared: Arc<Shared>,
+    number: u32,
+    node: Weak<Node>,
+    state: Lock<State>,
+    /// How often bytes could not be written back.
+    failures: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Pages that need nothing more: their blocks are there, or reserved.
+    known: Ranges,
+    /// Blocks of the file that are reserved.
+    reserved: Ranges,
+    /// When contents last changed, if the inode does not say so yet.
+    modified: Option<Timestamp>,
+}
+
+impl Content {
+    pub fn new(shared: &Arc<Shared>, number: u32, node: &Weak<Node>) -> Arc<Content> {
+        Arc::new(Content {
+            shared: shared.clone(),
+            number,
+            node: node.clone(),
+            state: Lock::default(),
+            failures: AtomicU64::new(0),
+        })
+    }
+
+    fn block(&self) -> u64 {
+        self.shared.volume.superblock().block_bytes.into()
+    }
+
+    /// Contents have changed; the inode says so when it is written.
+    pub fn changed(&self, now: Timestamp) {
+        self.state.lock().modified = Some(now);
+    }
+
+    /// When they did, if the inode does not say so.
+    pub fn modified(&self) -> Option<Timestamp> {
+        self.state.lock().modified
+    }
+
+    /// The same, for who tells the inode.
+    pub fn take_modified(&self) -> Option<Timestamp> {
+        self.state.lock().modified.take()
+    }
+
+    /// How often bytes could not be written back.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Blocks of the file that pages in memory will take.
+    pub fn reserved_blocks(&self) -> u64 {
+        self.state.lock().reserved.count()
+    }
+
+    /// The file's pages `range` have no blocks any more, and need none.
+    pub fn forget(&self, range: Range<u64>) {
+        let per_page = PAGE.div_ceil(self.block()).max(1);
+        let mut state = self.state.lock();
+        state.known.remove(range.clone());
+        let blocks = state.reserved.remove(range.start * per_page..range.end.saturating_mul(per_page));
+        drop(state);
+        self.shared.volume.unreserve(blocks);
+    }
+
+    /// Reserves what pages need. False: something had to be read first.
+    fn try_reserve(&self, pages: Range<u64>) -> core::result::Result<bool, Error> {
+        let block = self.block();
+        let volume = &self.shared.volume;
+        let mut state = self.state.lock();
+        if state.known.len() > KNOWN {
+            state.known.clear();
+        }
+        for gap in state.known.missing(pages) {
+            let (first, end) = (gap.start * PAGE / block, (gap.end * PAGE).div_ceil(block));
+            let (mut at, mut holes) = (first, Ranges::default());
+            while at < end {
+                let number = u32::try_from(at).map_err(|_| Error::TooLarge)?;
+                let Some(run) = volume.try_map(self.number, number)? else { return Ok(false) };
+                if run.blocks == 0 {
+                    return Err(Error::TooLarge);
+                }
+                let next = end.min(at + u64::from(run.blocks));
+                if run.place.is_none() && run.unwritten.is_none() {
+                    holes.insert(at..next);
+                }
+                at = next;
+            }
+            // Those of a page that is known in part only, are reserved already.
+            let mut needed = Ranges::default();
+            for hole in holes.iter() {
+                state.reserved.missing(hole).into_iter().for_each(|part| needed.insert(part));
+            }
+            volume.reserve(needed.count(), false)?;
+            needed.iter().for_each(|range| state.reserved.insert(range));
+            state.known.insert(gap);
+        }
+        Ok(true)
+    }
+
+    async fn reserve_waiting(&self, pages: Range<u64>) -> Result<()> {
+        let pages = pages.start..pages.end.min(pages.start + RESERVED);
+        let mut tries = 0;
+        loop {
+            match self.try_reserve(pages.clone()) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    let block = self.block();
+                    let (mut at, end) = (pages.start * PAGE / block, (pages.end * PAGE).div_ceil(block));
+                    while at < end {
+                        let number = u32::try_from(at).map_err(|_| Errno::EFBIG)?;
+                        let run = self.shared.volume.map_now(self.number, number).await.map_err(errno)?;
+                        at += u64::from(run.blocks.max(1));
+                    }
+                }
+                // What has been freed is free when that has been committed; and what others have reserved may be more than they need.
+                Err(Error::Full | Error::NoSpace) if tries < 2 => {
+                    tries += 1;
+                    self.shared.make_room().await?;
+                }
+                Err(Error::Full) => return Err(Errno::ENOSPC),
+                Err(error) => return Err(errno(error)),
+            }
+        }
+    }
+
+    /// Writes bytes, from a block of the file on, to where they are to be.
+    async fn write_all(&self, offset: u64, from: Frames<'_>) -> Result<()> {
+        let block = self.block();
+        let volume = &self.shared.volume;
+        let mut done = 0;
+        // Whole blocks: what a page has behind the end of the file is zero.
+        let all = from.whole();
+        while done < from.len() {
+            let at = offset + done as u64;
+            let number = u32::try_from(at / block).map_err(|_| Errno::EFBIG)?;
+            let blocks = ((from.len() - done) as u64).div_ceil(block) as u32;
+            let target = volume.place(self.number, number, blocks).await.map_err(errno)?;
+            let bytes = u64::from(target.blocks) * block;
+            self.shared.disk().write_from(target.place * block, all.part(done, bytes as usize)).await?;
+            done += bytes as usize;
+            let end = offset + done.min(from.len()) as u64;
+            let (first, last) = (u64::from(target.block), u64::from(target.block) + u64::from(target.blocks));
+            let time = self.take_modified();
+            let settles = !target.is_known() || time.is_some() || end > self.shared.size_on_disk(self.number);
+            if settles {
+                let time = time.map(|time| Time { seconds: time.seconds, nanoseconds: time.nanoseconds });
+                volume.settle(self.number, target, end, time).await.map_err(errno)?;
+            }
+            let blocks = self.state.lock().reserved.remove(first..last);
+            volume.unreserve(blocks);
+            self.shared.changed();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        let blocks = self.state.lock().reserved.count();
+        self.shared.volume.unreserve(blocks);
+    }
+}
+
+impl Store for Content {
+    fn read<'a>(&'a self, offset: u64, to: Frames<'a>) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            let block = self.block();
+            let volume = &self.shared.volume;
+            let size = self.shared.size(self.number).await?;
+            let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let wanted = to.len().min(left);
+            let mut done = 0;
+            while done < wanted {
+                let at = offset + done as u64;
+                let number = u32::try_from(at / block).map_err(|_| Errno::EFBIG)?;
+                let run = volume.map_now(self.number, number).await.map_err(errno)?;
+                let bytes = (u64::from(run.blocks) * block - at % block).min((wanted - done) as u64) as usize;
+                if let Some(place) = run.place {
+                    // The disk has no smaller parts; what comes with it from behind the end nobody may see.
+                    let part = self.shared.disk().device().limits().block as usize;
+                    let whole = bytes.next_multiple_of(part).min(to.len() - done);
+                    self.shared.disk().read_into(place * block + at % block, to.part(done, whole)).await?;
+                    to.part(done + bytes, whole - bytes).put(&ZEROES[..whole - bytes]);
+                }
+                done += bytes;
+            }
+            // What lies behind the end on the disk is zero.
+            Ok(to.len())
+        })
+    }
+
+    fn write<'a>(&'a self, offset: u64, from: Frames<'a>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.write_all(offset, from).await.inspect_err(|_| {
+                self.failures.fetch_add(1, Relaxed);
+            })
+        })
+    }
+
+    fn reserve(&self, pages: Range<u64>) -> Option<BoxFuture<'_, Result<()>>> {
+        if self.state.lock().known.contains(&pages) {
+            return None;
+        }
+        let is_short = pages.end - pages.start <= RESERVED;
+        match is_short.then(|| self.try_reserve(pages.clone())) {
+            Some(Ok(true)) => None,
+            _ => Some(Box::pin(self.reserve_waiting(pages))),
+        }
+    }
+
+    fn dirtied(&self) {
+        let Some(node) = self.node.upgrade() else { return };
+        let Some(cache) = node.cached() else { return };
+        self.shared.services.write_back_later(&cache, Some(node as Keeper));
+    }
+}
+
+impl Shared {
+    /// Makes the block that byte `size` of a file is in zero from there on, on the disk: the file is to end there.
+    pub(super) async fn zero_tail(&self, number: u32, size: u64) -> Result<()> {
+        let block = u64::from(self.volume.superblock().block_bytes);
+        if size.is_multiple_of(block) {
+            return Ok(());
+        }
+        let at = u32::try_from(size / block).map_err(|_| Errno::EFBIG)?;
+        let Some(place) = self.volume.map_now(number, at).await.map_err(errno)?.place else { return Ok(()) };
+        let memory = &*self.services.memory;
+        let counted = self.services.frame()?;
+        let frames: [Frame; 1] = [counted.frame()];
+        let bytes = Frames::new(memory, &frames, block as usize);
+        self.disk().read_into(place * block, bytes.part(0, block as usize)).await?;
+        let kept = (size % block) as usize;
+        bytes.part(kept, block as usize - kept).put(&ZEROES[..block as usize - kept]);
+        self.disk().write_from(place * block, bytes).await
+    }
+}
+
+/// The page cache of a file.
+pub fn cache(shared: &Arc<Shared>, size: u64, content: &Arc<Content>) -> Arc<PageCache> {
+    PageCache::over(&shared.services, size, content.clone())
+}
