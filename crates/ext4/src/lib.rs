@@ -14,11 +14,12 @@
 //! | inode.rs | the bytes of one inode |
 //! | extents.rs | where the blocks of a file are |
 //! | content.rs | the blocks of regular files |
-//! | directory.rs | names in a directory |
+//! | directory/ | names in a directory |
 //! | handle.rs | one operation: what it reads and changes |
 //! | core.rs | blocks in memory, and the running transaction |
 //! | group.rs, space.rs | groups and their bitmaps; who gets which blocks and inodes |
 //! | file.rs | inodes made, read and written by operations |
+//! | names.rs | inodes that get, change and lose names |
 //! | journal.rs | transactions on the disk (jbd2) |
 //! | volume.rs | a file system: all of it together |
 //! | bytes.rs | numbers in blocks, and sums over them |
@@ -38,6 +39,7 @@ mod group;
 mod handle;
 mod inode;
 mod journal;
+mod names;
 mod space;
 mod superblock;
 #[cfg(test)]
@@ -49,6 +51,7 @@ pub use directory::Entry;
 pub use extents::Run;
 pub use file::NewInode;
 pub use inode::{FileType, Inode, Time};
+pub use names::Changed;
 pub use superblock::Superblock;
 pub use volume::Volume;
 

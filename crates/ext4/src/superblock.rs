@@ -90,6 +90,7 @@ pub struct Superblock {
     /// What sums begin with; None: there are none.
     pub(crate) seed: Option<u32>,
     compatible: u32,
+    incompatible: u32,
     read_only: u32,
     /// Whether backups of the superblock are in some groups only.
     backups: Option<[u32; 2]>,
@@ -163,6 +164,7 @@ impl Superblock {
             seed: sums.then_some(seed),
             unknown_to_writers: read_only & !read_only::KNOWN != 0 || block_bytes > 4096,
             compatible,
+            incompatible,
             read_only,
             backups: (compatible & compatible::SPARSE_SUPER2 != 0)
                 .then(|| [u32_at(bytes, 0x24c), u32_at(bytes, 0x250)]),
@@ -251,6 +253,11 @@ impl Superblock {
     /// Whether new directories get an index.
     pub(crate) fn indexes_directories(&self) -> bool {
         self.compatible & compatible::DIRECTORY_INDEX != 0
+    }
+
+    /// Whether entries of directories say what they lead to.
+    pub(crate) fn has_file_types(&self) -> bool {
+        self.incompatible & incompatible::FILE_TYPE != 0
     }
 
     /// Whether a directory may have more subdirectories than can be counted.

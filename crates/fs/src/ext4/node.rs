@@ -467,7 +467,7 @@ impl Inode for Node {
             let target = (new.kind == Kind::Symlink).then_some(&new.target[..]);
             let made = self.shared.volume.create(self.number, name, &inode, target).await.map_err(errno)?;
             self.changed();
-            let node = self.shared.node(&made)?;
+            let node = self.shared.node(&made.inode)?;
             node.changed();
             Ok(node as Arc<dyn Inode>)
         })
@@ -487,7 +487,7 @@ impl Inode for Node {
         Box::pin(async move {
             let node = own(node)?;
             let now = time(self.now());
-            self.shared.volume.link(self.number, name, node.number, now).await.map_err(errno)?;
+            self.shared.volume.add_link(self.number, name, node.number, now).await.map_err(errno)?;
             self.lost_name(node, 1);
             Ok(())
         })
@@ -497,14 +497,11 @@ impl Inode for Node {
         Box::pin(async move {
             let node = own(node)?;
             let (volume, now) = (&self.shared.volume, time(self.now()));
-            let links = match node.kind {
-                Kind::Directory => {
-                    volume.remove_directory(self.number, name, node.number, now).await.map_err(errno)?;
-                    0
-                }
-                _ => volume.unlink(self.number, name, node.number, now).await.map_err(errno)?,
+            let changed = match node.kind {
+                Kind::Directory => volume.remove_directory(self.number, name, node.number, now).await,
+                _ => volume.unlink(self.number, name, node.number, now).await,
             };
-            self.lost_name(node, links);
+            self.lost_name(node, changed.map_err(errno)?.inode.links);
             Ok(())
         })
     }
@@ -522,10 +519,10 @@ impl Inode for Node {
             let old = old.map(own).transpose()?;
             let (volume, now) = (&self.shared.volume, time(self.now()));
             let replaced = old.map(|old| old.number);
-            let moved = volume.rename(self.number, from, node.number, target.number, to, replaced, now);
-            let links = moved.await.map_err(errno)?;
-            if let (Some(old), Some(links)) = (old, links) {
-                self.lost_name(old, links);
+            let moved = volume.rename((self.number, from), node.number, (target.number, to), replaced, now);
+            let changed = moved.await.map_err(errno)?;
+            if let (Some(old), Some(other)) = (old, changed.other) {
+                self.lost_name(old, other.links);
             }
             node.changed();
             target.changed();
@@ -546,7 +543,8 @@ impl Inode for Node {
             let (node, target, other) = (own(node)?, own(target)?, own(other)?);
             let now = time(self.now());
             let volume = &self.shared.volume;
-            let exchanged = volume.exchange(self.number, from, node.number, target.number, to, other.number, now);
+            let exchanged =
+                volume.exchange((self.number, from), node.number, (target.number, to), other.number, now);
             exchanged.await.map_err(errno)?;
             [node, target, other].iter().for_each(|node| node.changed());
             self.changed();
