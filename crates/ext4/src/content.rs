@@ -236,11 +236,6 @@ impl<D: Device> Volume<D> {
         changed.is_ok()
     }
 
-    /// The number of the transaction that is running.
-    pub fn transaction(&self) -> u32 {
-        self.core.lock().running()
-    }
-
     /// An inode, also one without a name, if it is in memory.
     pub fn inode_now(&self, number: u32) -> Option<Inode> {
         self.try_run(|handle| handle.any_inode(number)).ok()

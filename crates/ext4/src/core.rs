@@ -62,6 +62,8 @@ pub(crate) struct Core {
     running: Running,
     /// The number of the running transaction.
     id: u32,
+    /// The number of the newest transaction that is in the journal and stays there.
+    done: u32,
     committing: BTreeSet<u64>,
     committed: BTreeMap<u64, Bytes>,
     /// Blocks of a transaction at most.
@@ -76,6 +78,8 @@ pub(crate) struct Core {
     orphans: Vec<u32>,
     /// Nobody changes anything: mounted so, or the journal has failed.
     pub read_only: bool,
+    /// The journal could not be written, so that nothing is ever written again. [`Core::read_only`] is set, too.
+    failed: bool,
 }
 
 impl Core {
@@ -88,6 +92,7 @@ impl Core {
             hand: 0,
             running: Running::default(),
             id: 1,
+            done: 0,
             committing: BTreeSet::new(),
             committed: BTreeMap::new(),
             most: 0,
@@ -96,12 +101,24 @@ impl Core {
             reserved: 0,
             orphans: Vec::new(),
             read_only: true,
+            failed: false,
         }
     }
 
     /// From now on it may be changed. `id`: of the first transaction; `most`: blocks of one.
     pub fn open(&mut self, id: u32, most: usize) {
-        (self.id, self.most, self.read_only) = (id, most, false);
+        (self.id, self.done) = (id, id.wrapping_sub(1));
+        (self.most, self.read_only) = (most, false);
+    }
+
+    /// The journal could not be written.
+    pub fn fail(&mut self) {
+        (self.failed, self.read_only) = (true, true);
+    }
+
+    /// See [`Core::fail`].
+    pub fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// See [`crate::handle::Handle::checked`].
@@ -235,6 +252,11 @@ impl Core {
         self.id
     }
 
+    /// Whether transaction `id` is in the journal and stays there. Numbers start over, so that of two the one less than half of all ahead is the newer.
+    pub fn has_committed(&self, id: u32) -> bool {
+        self.done.wrapping_sub(id) as i32 >= 0
+    }
+
     /// Whether there is something to commit.
     pub fn has_changes(&self) -> bool {
         self.running.used
@@ -258,6 +280,7 @@ impl Core {
     /// The transaction is in the journal and stays there.
     pub fn end_commit(&mut self, transaction: Committing) {
         self.committing.clear();
+        self.done = transaction.id;
         for block in transaction.revoked {
             self.committed.remove(&block);
         }
@@ -269,6 +292,11 @@ impl Core {
             self.pending -= range.end - range.start;
             self.unmark(range);
         }
+    }
+
+    /// Bytes of the blocks that are in the journal and not at home yet.
+    pub fn checkpoint_bytes(&self) -> usize {
+        self.committed.len() * self.superblock.block_bytes as usize
     }
 
     /// Blocks that are in the journal and not at home yet.
@@ -285,18 +313,20 @@ impl Core {
         self.busy.insert(range.start, range.end);
     }
 
-    /// What was marked as one may be unmarked in parts.
+    /// What was marked as one may be unmarked in parts, and what was marked in parts as one.
     fn unmark(&mut self, range: Range<u64>) {
-        let Some((&start, &end)) = self.busy.range(..=range.start).next_back() else { return };
-        if end < range.end {
-            return;
-        }
-        self.busy.remove(&start);
-        if start < range.start {
-            self.busy.insert(start, range.start);
-        }
-        if range.end < end {
-            self.busy.insert(range.end, end);
+        while let Some((&start, &end)) = self.busy.range(..range.end).next_back() {
+            if end <= range.start {
+                return;
+            }
+            self.busy.remove(&start);
+            if range.end < end {
+                self.busy.insert(range.end, end);
+            }
+            if start < range.start {
+                self.busy.insert(start, range.start);
+                return;
+            }
         }
     }
 
@@ -343,6 +373,16 @@ impl Core {
     /// Free blocks that nobody has been promised.
     pub fn available(&self) -> u64 {
         self.superblock.free_blocks.saturating_sub(self.reserved)
+    }
+
+    /// The list of orphans as the disk has it, the newest last.
+    pub fn set_orphans(&mut self, orphans: Vec<u32>) {
+        self.orphans = orphans;
+    }
+
+    /// The numbers of free blocks and inodes as the groups have them.
+    pub fn set_counts(&mut self, blocks: u64, inodes: u32) {
+        (self.superblock.free_blocks, self.superblock.free_inodes) = (blocks, inodes);
     }
 
     /// The orphans, the newest last.

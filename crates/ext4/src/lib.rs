@@ -20,7 +20,7 @@
 //! | group.rs, space.rs | groups and their bitmaps; who gets which blocks and inodes |
 //! | file.rs | inodes made, read and written by operations |
 //! | names.rs | inodes that get, change and lose names |
-//! | journal.rs | transactions on the disk (jbd2) |
+//! | journal/ | transactions on the disk (jbd2); mounting and unmounting |
 //! | volume.rs | a file system: all of it together |
 //! | bytes.rs | numbers in blocks, and sums over them |
 #![cfg_attr(not(test), no_std)]
@@ -51,6 +51,7 @@ pub use directory::Entry;
 pub use extents::Run;
 pub use file::NewInode;
 pub use inode::{FileType, Inode, Time};
+pub use journal::Access;
 pub use names::Changed;
 pub use superblock::Superblock;
 pub use volume::Volume;
@@ -98,6 +99,7 @@ pub trait Device: Send + Sync {
     /// Writes blocks that follow each other, beginning with `block`. They need not stay if the power fails before the next [`Device::flush`] has answered.
     /// When the future is dropped, the device may still write them.
     fn write(&self, block: u64, blocks: Vec<Bytes>) -> impl Future<Output = Result<()>> + Send;
-    /// What has been written stays.
+    /// What has been written stays. It answers only after all writes that began before it have ended, also those whose futures were dropped: whoever writes anew what a
+    /// dropped future was to write flushes first, so that the old write does not come after a newer one.
     fn flush(&self) -> impl Future<Output = Result<()>> + Send;
 }

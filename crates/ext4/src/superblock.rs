@@ -1,7 +1,7 @@
 //! The superblock: sizes and features.
 
 use crate::{
-    bytes::{joined, put_u32, sum, u16_at, u32_at},
+    bytes::{joined, put_u16, put_u32, sum, u16_at, u32_at},
     Error, Result,
 };
 
@@ -41,7 +41,6 @@ mod compatible {
     pub const JOURNAL: u32 = 0x4;
     pub const DIRECTORY_INDEX: u32 = 0x20;
     pub const SPARSE_SUPER2: u32 = 0x200;
-    pub const FAST_COMMIT: u32 = 0x400;
     pub const ORPHAN_FILE: u32 = 0x1000;
 }
 
@@ -52,7 +51,6 @@ pub(crate) mod field {
     pub const MOUNTED: usize = 0x2c;
     pub const WRITTEN: usize = 0x30;
     pub const MOUNTS: usize = 0x34;
-    pub const STATE: usize = 0x3a;
     pub const INCOMPATIBLE: usize = 0x60;
     pub const READ_ONLY: usize = 0x64;
     pub const LAST_ORPHAN: usize = 0xe8;
@@ -89,6 +87,8 @@ pub struct Superblock {
     pub(crate) descriptor_bytes: usize,
     /// What sums begin with; None: there are none.
     pub(crate) seed: Option<u32>,
+    /// Numbers of blocks have 64 bits.
+    pub(crate) wide: bool,
     compatible: u32,
     incompatible: u32,
     read_only: u32,
@@ -109,6 +109,27 @@ pub struct Superblock {
     pub(crate) last_orphan: u32,
     /// How names are hashed: seed, version of the function, and whether it takes bytes as unsigned.
     pub(crate) hash: Hash,
+}
+
+/// Says in the bytes of a superblock whether the journal may have what the blocks have not.
+pub(crate) fn put_needs_recovery(bytes: &mut [u8], needs: bool) {
+    let others = u32_at(bytes, field::INCOMPATIBLE) & !incompatible::RECOVER;
+    put_u32(bytes, field::INCOMPATIBLE, others | if needs { incompatible::RECOVER } else { 0 });
+}
+
+/// Says in the bytes of a superblock that it has been mounted, to be written, at second `now`.
+pub(crate) fn note_mount(bytes: &mut [u8], now: u32) {
+    put_u32(bytes, field::MOUNTED, now);
+    put_u32(bytes, field::WRITTEN, now);
+    let mounts = u16_at(bytes, field::MOUNTS).saturating_add(1);
+    put_u16(bytes, field::MOUNTS, mounts);
+    put_needs_recovery(bytes, true);
+}
+
+/// Says in the bytes of a superblock that the file of orphans has none.
+pub(crate) fn clear_orphans_in_file(bytes: &mut [u8]) {
+    let others = u32_at(bytes, field::READ_ONLY) & !read_only::ORPHAN_PRESENT;
+    put_u32(bytes, field::READ_ONLY, others);
 }
 
 /// See [`Superblock::hash`].
@@ -163,6 +184,7 @@ impl Superblock {
             descriptor_bytes: if wide { u16_at(bytes, 0xfe).into() } else { 32 },
             seed: sums.then_some(seed),
             unknown_to_writers: read_only & !read_only::KNOWN != 0 || block_bytes > 4096,
+            wide,
             compatible,
             incompatible,
             read_only,
@@ -265,9 +287,9 @@ impl Superblock {
         self.read_only & read_only::DIR_NLINK != 0
     }
 
-    /// Whether the journal may hold what is not known here.
-    pub(crate) fn has_fast_commits(&self) -> bool {
-        self.compatible & compatible::FAST_COMMIT != 0
+    /// Whether there is a journal, but on another device.
+    pub(crate) fn has_external_journal(&self) -> bool {
+        self.compatible & compatible::JOURNAL != 0 && self.journal == 0
     }
 
     /// Whether the file of orphans has some.

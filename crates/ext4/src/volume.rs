@@ -18,7 +18,7 @@ pub struct Volume<D> {
     pub(crate) core: Lock<Core>,
     /// Blocks that operations waited for have come.
     loaded: WaitQueue,
-    /// Held by who writes to the journal. None: the file system is not written.
+    /// Held by who writes to the journal, and by who writes home what is in the journal. None: the file system is not written.
     pub(crate) journal: AsyncLock<Option<Journal>>,
 }
 
@@ -37,7 +37,7 @@ impl<D> Drop for Loading<'_, D> {
 }
 
 impl<D: Device> Volume<D> {
-    /// To be read. `superblock`: bytes 1024 to 2047 of the device, which reads blocks of the size that they say.
+    /// To be read, as its blocks are, whatever the journal has ([`Volume::mount`] looks there). `superblock`: bytes 1024 to 2047 of the device, which reads blocks of the size that they say.
     pub fn new(device: D, superblock: Superblock) -> Volume<D> {
         let core = Lock::new(Core::new(superblock.clone()));
         Volume { device, superblock, core, loaded: WaitQueue::new(), journal: AsyncLock::new(None) }
@@ -51,6 +51,11 @@ impl<D: Device> Volume<D> {
     /// Where it is read.
     pub fn device(&self) -> &D {
         &self.device
+    }
+
+    /// The device; nothing of what is in memory remains.
+    pub(crate) fn into_device(self) -> D {
+        self.device
     }
 
     /// Does an operation: all of it, or nothing. It waits for blocks to be read, and for room in the journal.

@@ -22,9 +22,9 @@ fn image(files: &[(&str, &[u8])]) -> Vec<u8> {
 fn mounted(kernel: &Kernel, image: Vec<u8>, options: &[u8]) -> Result<Arc<dyn FileSystem>> {
     let disks = Arc::new(Disks::default());
     block_on(disks.add(&kernel.services, Arc::new(Bytes::new(image))));
-    let mounter = Ext4Mounter { services: kernel.services.clone(), disks };
-    assert_eq!(block_on(mounter.mount(b"/dev/zero", b"")).map(drop), Err(Errno::ENOTBLK));
-    block_on(mounter.mount(b"/dev/vda", options))
+    let mounter = Ext4Mounter::new(&kernel.services, &disks);
+    assert_eq!(block_on(mounter.mount(b"/dev/zero", b"", true)).map(drop), Err(Errno::ENOTBLK));
+    block_on(mounter.mount(b"/dev/vda", options, true))
 }
 
 fn found(tree: &Arc<dyn FileSystem>, name: &str) -> Arc<dyn Inode> {

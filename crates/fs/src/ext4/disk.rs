@@ -6,8 +6,13 @@ use crate::{
     Services,
 };
 use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use ext4::{Bytes, Error};
-use machine::{collections::try_filled, sync::AsyncLock, CountedFrame, Errno, Frame, Memory, PAGE_SIZE};
+use machine::{
+    collections::try_filled,
+    sync::{AsyncLock, WaitQueue},
+    to_completion, CountedFrame, Errno, Frame, Memory, PAGE_SIZE,
+};
 
 /// Pages of one transfer of metadata, if there is memory for them.
 const PAGES: usize = 64;
@@ -16,9 +21,18 @@ const PAGES: usize = 64;
 pub struct Blocks {
     pub disk: Arc<Volume>,
     pub bytes: usize,
+    writer: Arc<Writer>,
+}
+
+/// Writes blocks, one call after the other.
+struct Writer {
+    disk: Arc<Volume>,
     services: Arc<Services>,
     /// A page for those who find no memory: what is to be written must be.
     spare: AsyncLock<Spare>,
+    /// Writes that the disk has not answered, also those that nobody waits for any more.
+    outstanding: AtomicUsize,
+    answered: WaitQueue,
 }
 
 struct Spare {
@@ -39,63 +53,82 @@ fn error(error: Errno) -> Error {
     }
 }
 
-impl Blocks {
-    /// ENOMEM.
-    pub fn new(disk: Arc<Volume>, bytes: usize, services: &Arc<Services>) -> Result<Blocks, Errno> {
-        let frame = services.memory.alloc().ok_or(Errno::ENOMEM)?;
-        let spare = AsyncLock::new(Spare { memory: services.memory.clone(), frame });
-        Ok(Blocks { disk, bytes, services: services.clone(), spare })
-    }
-
+impl Writer {
     /// Pages for so many bytes, or for fewer, or none.
     fn frames(&self, bytes: usize) -> Vec<CountedFrame<'_>> {
         (0..bytes.div_ceil(PAGE_SIZE).min(PAGES)).map_while(|_| self.services.frame().ok()).collect()
     }
 
-    async fn put(&self, at: u64, frames: &[Frame], bytes: &[u8]) -> Result<(), Error> {
-        let mut to = Frames::new(&*self.services.memory, frames, bytes.len());
-        to.put(bytes);
-        self.disk.write_from(at, Frames::new(&*self.services.memory, frames, bytes.len())).await.map_err(error)
+    async fn put(&self, at: u64, frames: &[Frame], bytes: &[u8]) -> Result<(), Errno> {
+        let memory = &*self.services.memory;
+        Frames::new(memory, frames, bytes.len()).put(bytes);
+        self.disk.write_from(at, Frames::new(memory, frames, bytes.len())).await
+    }
+
+    async fn write(&self, start: u64, blocks: &[Bytes]) -> Result<(), Errno> {
+        let each = blocks.first().map_or(0, |block| block.len());
+        let mut at = start;
+        // As many blocks as find pages, or one in the page that is always here.
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            let counted = self.frames(rest.len() * each);
+            let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
+            let spare = if frames.is_empty() { Some(self.spare.lock().await) } else { None };
+            let pages = spare.as_ref().map_or(&frames[..], |spare| core::slice::from_ref(&spare.frame));
+            let (now, later) = rest.split_at((pages.len() * PAGE_SIZE / each).clamp(1, rest.len()));
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(now.len() * each).map_err(|_| Errno::ENOMEM)?;
+            now.iter().for_each(|block| bytes.extend_from_slice(block));
+            self.put(at, pages, &bytes).await?;
+            at += bytes.len() as u64;
+            rest = later;
+        }
+        // Who reads the disk itself sees what is on it.
+        self.disk.cache().forget_clean(start, at).await;
+        Ok(())
+    }
+}
+
+impl Blocks {
+    /// ENOMEM.
+    pub fn new(disk: Arc<Volume>, bytes: usize, services: &Arc<Services>) -> Result<Blocks, Errno> {
+        let frame = services.memory.alloc().ok_or(Errno::ENOMEM)?;
+        let spare = AsyncLock::new(Spare { memory: services.memory.clone(), frame });
+        let (outstanding, answered) = (AtomicUsize::new(0), WaitQueue::new());
+        let writer = Writer { disk: disk.clone(), services: services.clone(), spare, outstanding, answered };
+        Ok(Blocks { disk, bytes, writer: Arc::new(writer) })
     }
 }
 
 impl ext4::Device for Blocks {
     async fn read(&self, block: u64) -> ext4::Result<Vec<u8>> {
         let mut bytes = try_filled(self.bytes, 0u8).map_err(|_| Error::NoMemory)?;
-        let counted = self.frames(self.bytes);
+        let counted = self.writer.frames(self.bytes);
         let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
         if frames.len() * PAGE_SIZE < self.bytes {
             return Err(Error::NoMemory);
         }
-        let to = || Frames::new(&*self.services.memory, &frames, self.bytes);
+        let to = || Frames::new(&*self.writer.services.memory, &frames, self.bytes);
         self.disk.read_into(block * self.bytes as u64, to()).await.map_err(error)?;
         to().take(&mut bytes);
         Ok(bytes)
     }
 
     async fn write(&self, block: u64, blocks: Vec<Bytes>) -> ext4::Result<()> {
-        let bytes: Vec<u8> = blocks.iter().flat_map(|block| block.iter().copied()).collect();
-        let (start, mut done) = (block * self.bytes as u64, 0);
-        while done < bytes.len() {
-            let counted = self.frames(bytes.len() - done);
-            let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
-            let part = |pages: usize| &bytes[done..bytes.len().min(done + pages * PAGE_SIZE)];
-            let written = if frames.is_empty() {
-                let spare = self.spare.lock().await;
-                self.put(start + done as u64, &[spare.frame], part(1)).await?;
-                part(1).len()
-            } else {
-                self.put(start + done as u64, &frames, part(frames.len())).await?;
-                part(frames.len()).len()
-            };
-            done += written;
-        }
-        // Who reads the disk itself sees what is on it.
-        self.disk.cache().forget_clean(start, start + bytes.len() as u64).await;
-        Ok(())
+        let (writer, start) = (self.writer.clone(), block * self.bytes as u64);
+        writer.outstanding.fetch_add(1, SeqCst);
+        let work = async move {
+            let written = writer.write(start, &blocks).await;
+            writer.outstanding.fetch_sub(1, SeqCst);
+            writer.answered.wake_all();
+            written
+        };
+        to_completion(&*self.writer.services.spawner, work).await.map_err(error)
     }
 
     async fn flush(&self) -> ext4::Result<()> {
+        let writer = &self.writer;
+        writer.answered.wait_until(|| (writer.outstanding.load(SeqCst) == 0).then_some(())).await;
         self.disk.flush().await.map_err(error)
     }
 }

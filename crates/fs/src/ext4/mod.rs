@@ -229,20 +229,17 @@ impl Ext4Mounter {
         }
         let ignores_journal = data.split(|byte| *byte == b',').any(|word| matches!(word, b"noload" | b"norecovery"));
         let can_write = !disk.device().limits().read_only;
-        if superblock.needs_recovery && !ignores_journal && !can_write {
-            log::warn!("ext4: {}: it was not unmounted, and its journal can't be replayed on a disk that is read only (-o noload: without it)", disk.name());
-            return Err(Errno::EROFS);
-        }
         let access = match read_only || !can_write || superblock.unknown_to_writers {
             false if ignores_journal => return Err(Errno::EINVAL),
             false => Access::ReadWrite,
-            true if ignores_journal || !can_write => Access::ReadOnlyWithoutReplay,
+            true if ignores_journal => Access::ReadOnlyWithoutReplay,
+            true if !can_write => Access::ReadOnlyDevice,
             true => Access::ReadOnly,
         };
         let now = self.services.clock.realtime().seconds as u32;
         let blocks = Blocks::new(disk.clone(), superblock.block_bytes as usize, &self.services)?;
-        let volume = ext4::Volume::mount(blocks, superblock, access, now, self.services.spawner.clone()).await;
-        let volume = volume.map_err(|error| refused(&disk, error))?;
+        let volume = ext4::Volume::mount(blocks, superblock, access, now).await;
+        let volume = Arc::new(volume.map_err(|error| refused(&disk, error))?);
         let shared = Arc::new_cyclic(|this| Shared {
             volume,
             services: self.services.clone(),
@@ -270,6 +267,10 @@ fn refused(disk: &Volume, error: Error) -> Errno {
         Error::Unsupported(what) => {
             log::warn!("ext4: {}: {what}", disk.name());
             Errno::EINVAL
+        }
+        Error::ReadOnly => {
+            log::warn!("ext4: {}: its journal can't be replayed on a disk that is read only (-o noload: without it)", disk.name());
+            Errno::EROFS
         }
         error => errno(error),
     }

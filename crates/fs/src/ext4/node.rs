@@ -417,10 +417,11 @@ impl Inode for Node {
         Box::pin(async move {
             self.write_back().await?;
             let volume = &self.shared.volume;
-            match volume.commit_through(self.transaction.load(Relaxed)).await.map_err(errno)? {
-                true => Ok(()),
-                // Nothing was to be committed; what was written must stay all the same.
-                false => self.shared.disk().flush().await,
+            let transaction = self.transaction.load(Relaxed);
+            match volume.is_committed(transaction) {
+                // What was written must stay all the same.
+                true => self.shared.disk().flush().await,
+                false => volume.commit_through(transaction).await.map_err(errno),
             }
         })
     }

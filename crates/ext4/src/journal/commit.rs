@@ -1,0 +1,274 @@
+//! Writing transactions to the log, and their blocks home.
+//!
+//! A commit writes revoke blocks, descriptors and copies of the transaction, flushes, writes the commit block, and flushes again. Nobody's future is special: whoever needs a
+//! commit holds the lock of the journal and writes it himself. If his future is dropped in between, the transaction stays where it is ([`Journal::unfinished`]), and the next one
+//! who holds the lock writes all of it again: the same bytes to the same blocks. He flushes first, so that no write of the dropped future comes later than what he goes on to
+//! write ([`Device::flush`]).
+//!
+//! Blocks go home (a checkpoint) when the log has no room for a transaction, when there are many of them, when somebody asks, and at the end. Afterwards the log is empty: the
+//! journal's superblock says that it begins where the next transaction will. That is flushed before any block of the log is written again. For if the old superblock were found
+//! after a power cut, and not all of the old log, then some of the old transactions would be replayed over newer blocks.
+
+use super::{
+    format::{escape, Form, Tag},
+    JournalFile, Writer,
+};
+use crate::{core::Committing, handle::shared, Bytes, Device, Error, Result, Volume};
+use ::core::mem;
+use alloc::vec::Vec;
+
+/// Bytes of the blocks of one transaction at most.
+pub(super) const MOST_BYTES: usize = 8 << 20;
+/// Blocks in memory that are in the log only are written home when they have so many bytes.
+const CHECKPOINT_BYTES: usize = 16 << 20;
+
+/// The journal of a file system that is written.
+pub(crate) struct Journal {
+    log: Log,
+    /// A transaction that is being written, or was when the future that did so was dropped or had no memory.
+    unfinished: Option<Committing>,
+    /// Somebody has begun to write and has not come to the end.
+    interrupted: bool,
+}
+
+/// The log, and what is used of it.
+pub(super) struct Log {
+    file: JournalFile,
+    form: Form,
+    /// Where the next transaction begins.
+    head: u32,
+    /// Blocks before it that must be replayed after a power cut.
+    used: u32,
+}
+
+impl Journal {
+    pub(super) fn new(log: Log) -> Journal {
+        Journal { log, unfinished: None, interrupted: false }
+    }
+}
+
+/// The blocks of a transaction in the order of the log; the commit block follows them.
+struct Encoded {
+    blocks: Vec<Bytes>,
+    commit: Bytes,
+}
+
+impl Log {
+    /// An empty one.
+    pub(super) fn new(file: JournalFile) -> Log {
+        Log { form: file.head.form(), head: file.head.first(), used: 0, file }
+    }
+
+    fn encode(&self, transaction: &Committing) -> Result<Encoded> {
+        let (form, id) = (self.form, transaction.id);
+        let (tags_at_once, revoked_at_once) = (form.tags_in_block(), form.revoked_in_block());
+        let (copies, revoked) = (transaction.blocks.len(), transaction.revoked.len());
+        let mut blocks = Vec::new();
+        let count = copies + copies.div_ceil(tags_at_once) + revoked.div_ceil(revoked_at_once);
+        blocks.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
+        for revoked in transaction.revoked.chunks(revoked_at_once) {
+            blocks.push(shared(form.revoke(id, revoked)?));
+        }
+        for copies in transaction.blocks.chunks(tags_at_once) {
+            let mut tags = Vec::new();
+            tags.try_reserve_exact(copies.len()).map_err(|_| Error::NoMemory)?;
+            // The descriptor, which needs the sums of the copies.
+            let at = blocks.len();
+            blocks.push(Bytes::default());
+            for (block, bytes) in copies {
+                let escaped = escape(bytes)?;
+                let tag = Tag { block: *block, escaped: escaped.is_some(), sum: 0 };
+                let copy = escaped.map_or_else(|| bytes.clone(), shared);
+                tags.push(Tag { sum: form.copy_sum(id, &copy), ..tag });
+                blocks.push(copy);
+            }
+            blocks[at] = shared(form.descriptor(id, &tags)?);
+        }
+        Ok(Encoded { blocks, commit: shared(form.commit(id)?) })
+    }
+
+    /// Blocks that can be written. One is always free: else a full log would look like an empty one.
+    fn room(&self) -> usize {
+        (self.file.ring() - 1 - self.used) as usize
+    }
+
+    /// Writes a transaction to the log. It stays there when the future has answered.
+    async fn write<D: Device>(&mut self, device: &D, transaction: Encoded) -> Result<()> {
+        let mut writer = Writer::new(device);
+        let mut at = self.head;
+        let count = transaction.blocks.len() as u32 + 1;
+        for block in transaction.blocks {
+            writer.push(self.file.place(at)?, block).await?;
+            at = self.file.after(at, 1);
+        }
+        writer.finish().await?;
+        device.flush().await?;
+        writer.push(self.file.place(at)?, transaction.commit).await?;
+        writer.finish().await?;
+        device.flush().await?;
+        (self.head, self.used) = (self.file.after(at, 1), self.used + count);
+        Ok(())
+    }
+}
+
+impl<D: Device> Volume<D> {
+    /// Makes all that has been changed lasting. It answers when that is so.
+    pub async fn commit(&self) -> Result<()> {
+        let id = {
+            let core = self.core.lock();
+            // Nothing has been changed in the running one, but the one before may be on its way.
+            if core.has_changes() {
+                core.running()
+            } else {
+                core.running().wrapping_sub(1)
+            }
+        };
+        self.commit_through(id).await
+    }
+
+    /// The number of the transaction that changes are made in now. Whoever asks right after an operation learns which one must be committed for the operation to be lasting: this
+    /// or an earlier one.
+    pub fn transaction(&self) -> u32 {
+        self.core.lock().running()
+    }
+
+    /// Whether transaction `id` is committed, so that an fsync of what was changed in it has only to flush the device, for the data.
+    pub fn is_committed(&self, id: u32) -> bool {
+        let core = self.core.lock();
+        core.has_committed(id) || id == core.running() && !core.has_changes() && core.has_committed(id.wrapping_sub(1))
+    }
+
+    /// Commits transaction `id` ([`Volume::transaction`]) unless that is done; who asks for the same one meanwhile waits for that. [`Error::Io`]: it could not be written, and
+    /// from then on nothing is; [`Error::ReadOnly`]: that was so before.
+    pub async fn commit_through(&self, id: u32) -> Result<()> {
+        if self.is_committed(id) {
+            return Ok(());
+        }
+        if self.core.lock().has_failed() {
+            return Err(Error::ReadOnly);
+        }
+        let mut journal = self.journal.lock().await;
+        // The first may be one that another future has left unfinished.
+        for _ in 0..2 {
+            if self.is_committed(id) {
+                return Ok(());
+            }
+            if self.core.lock().has_failed() {
+                return Err(Error::Io);
+            }
+            let Some(journal) = &mut *journal else { return self.commit_in_memory() };
+            let answer = self.write_next(journal).await;
+            self.note(answer)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all that is in the log home, as far as it is committed, so that the log is empty.
+    pub async fn checkpoint(&self) -> Result<()> {
+        if self.core.lock().has_failed() {
+            return Err(Error::ReadOnly);
+        }
+        let mut journal = self.journal.lock().await;
+        let Some(journal) = &mut *journal else { return Ok(()) };
+        let answer = async {
+            // The log can't be empty before that one is whole.
+            if journal.unfinished.is_some() {
+                self.write_next(journal).await?;
+            }
+            if journal.log.used == 0 {
+                return Ok(());
+            }
+            self.begin_writing(journal).await?;
+            let next = self.core.lock().running();
+            let start = journal.log.head;
+            self.empty_log(&mut journal.log, start, next).await?;
+            journal.interrupted = false;
+            Ok(())
+        };
+        let answer = answer.await;
+        self.note(answer)
+    }
+
+    /// Without a journal there is nothing to write: what has been changed stays in memory.
+    fn commit_in_memory(&self) -> Result<()> {
+        let mut core = self.core.lock();
+        if let Some(transaction) = core.begin_commit() {
+            core.end_commit(transaction);
+        }
+        Ok(())
+    }
+
+    /// After an error nothing is written any more. Lack of memory is none: what was begun is written by the next one.
+    fn note(&self, answer: Result<()>) -> Result<()> {
+        match answer {
+            Ok(()) => Ok(()),
+            Err(Error::NoMemory) => Err(Error::NoMemory),
+            Err(error) => {
+                self.core.lock().fail();
+                Err(error)
+            }
+        }
+    }
+
+    /// What a dropped future has begun to write comes before all that is written from here on.
+    async fn begin_writing(&self, journal: &mut Journal) -> Result<()> {
+        match mem::replace(&mut journal.interrupted, true) {
+            true => self.device().flush().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the unfinished transaction, or else the running one if something has been changed in it.
+    async fn write_next(&self, journal: &mut Journal) -> Result<()> {
+        if journal.unfinished.is_none() {
+            journal.unfinished = self.core.lock().begin_commit();
+        }
+        if journal.unfinished.is_none() {
+            return Ok(());
+        }
+        self.begin_writing(journal).await?;
+        let Some(transaction) = &journal.unfinished else { return Ok(()) };
+        let encoded = journal.log.encode(transaction)?;
+        let need = encoded.blocks.len() + 1;
+        if need > journal.log.room() || self.core.lock().checkpoint_bytes() > CHECKPOINT_BYTES {
+            let start = journal.log.head;
+            self.empty_log(&mut journal.log, start, transaction.id).await?;
+        }
+        if need > journal.log.room() {
+            return Err(Error::Corrupt("a transaction larger than the journal"));
+        }
+        journal.log.write(self.device(), encoded).await?;
+        if let Some(transaction) = journal.unfinished.take() {
+            self.core.lock().end_commit(transaction);
+        }
+        journal.interrupted = false;
+        Ok(())
+    }
+
+    /// Writes what is in the log home. Then the log begins at `start` (0: it is empty and stays so) with transaction `next`.
+    async fn empty_log(&self, log: &mut Log, start: u32, next: u32) -> Result<()> {
+        let blocks = self.core.lock().to_checkpoint();
+        let mut writer = Writer::new(self.device());
+        for (block, bytes) in blocks {
+            writer.push(block, bytes).await?;
+        }
+        writer.finish().await?;
+        self.device().flush().await?;
+        self.core.lock().checkpointed();
+        log.file.write_start(self.device(), start, next).await?;
+        log.used = 0;
+        Ok(())
+    }
+
+    /// Writes all home, and says that there is nothing to replay. Nothing may be changed any more.
+    pub(super) async fn empty_journal(&self, journal: &mut Option<Journal>) -> Result<()> {
+        let Some(journal) = journal else { return Ok(()) };
+        let answer = async {
+            self.begin_writing(journal).await?;
+            let next = self.core.lock().running();
+            self.empty_log(&mut journal.log, 0, next).await
+        };
+        let answer = answer.await;
+        self.note(answer)
+    }
+}
