@@ -58,7 +58,10 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
     if !kernel.is_file() {
         bail!("no kernel at {}: ./cob builds it", kernel.display());
     }
-    let mounts = shares.iter().skip(usize::from(!is_elsewhere)).map(|(tag, path, _)| Share { tag: tag.clone().into(), path: bytes(path) });
+    let mounts = shares
+        .iter()
+        .skip(usize::from(!is_elsewhere))
+        .map(|(tag, path, _)| Share { tag: tag.clone().into(), path: bytes(path) });
     let mut config = Config {
         version: VERSION,
         program: bytes(program),

@@ -121,10 +121,7 @@ pub async fn mount(
 }
 
 /// The first volume of the first disk that can be mounted.
-async fn root_on_disk(
-    disks: &Disks,
-    ext4: &Ext4Mounter,
-) -> core::result::Result<Arc<dyn FileSystem>, (Errno, String)> {
+async fn root_on_disk(disks: &Disks, ext4: &Ext4Mounter) -> core::result::Result<Arc<dyn FileSystem>, (Errno, String)> {
     let is_first = |name: &&String| name.starts_with("vda");
     let names: Vec<String> = disks.list().iter().map(|disk| String::from(disk.name())).collect();
     let mut failure = (Errno::ENODEV, String::from("mounting the root: there is no disk"));

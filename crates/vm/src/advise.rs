@@ -234,7 +234,9 @@ impl Space {
         while let Some(region) = regions.next().await {
             let part = region.range.intersect(range);
             let flags = RegionFlags::from_bits_truncate(region.kind.flags);
-            let Some(backing) = region.backing.clone().filter(|_| flags.contains(RegionFlags::SHARED)) else { continue };
+            let Some(backing) = region.backing.clone().filter(|_| flags.contains(RegionFlags::SHARED)) else {
+                continue;
+            };
             let first = backing.first + (part.start.0 - region.range.start.0);
             if let Some(backing) = self.resolve_backing(Some(backing)).await? {
                 backing.object.sync(first << PAGE_BITS, (first + part.len()) << PAGE_BITS).await?;

@@ -269,7 +269,10 @@ fn refused(disk: &Volume, error: Error) -> Errno {
             Errno::EINVAL
         }
         Error::ReadOnly => {
-            log::warn!("ext4: {}: its journal can't be replayed on a disk that is read only (-o noload: without it)", disk.name());
+            log::warn!(
+                "ext4: {}: its journal can't be replayed on a disk that is read only (-o noload: without it)",
+                disk.name()
+            );
             Errno::EROFS
         }
         error => errno(error),

@@ -544,8 +544,7 @@ impl Inode for Node {
             let (node, target, other) = (own(node)?, own(target)?, own(other)?);
             let now = time(self.now());
             let volume = &self.shared.volume;
-            let exchanged =
-                volume.exchange((self.number, from), node.number, (target.number, to), other.number, now);
+            let exchanged = volume.exchange((self.number, from), node.number, (target.number, to), other.number, now);
             exchanged.await.map_err(errno)?;
             [node, target, other].iter().for_each(|node| node.changed());
             self.changed();
