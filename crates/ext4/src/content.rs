@@ -309,7 +309,12 @@ impl Handle<'_> {
     /// Gives the last of blocks `from..to` of a file back; see [`Handle::remove_extents`].
     fn give_back(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<Option<u64>> {
         let (removed, next) = self.remove_extents(inode, from, to)?;
+        let is_metadata = inode.file_type()? != FileType::Regular;
         for gone in removed {
+            if is_metadata {
+                // Directories and long symbolic links are in the journal.
+                (gone.place..gone.place + u64::from(gone.blocks)).for_each(|block| self.forget(block));
+            }
             self.free_blocks(gone.place..gone.place + u64::from(gone.blocks))?;
             inode.count_blocks(self.superblock(), -i64::from(gone.blocks));
         }

@@ -298,10 +298,14 @@ impl Handle<'_> {
         })
     }
 
-    /// How many blocks a directory has, holes among them.
+    /// How many blocks a directory has, holes among them. No directory needs more of them than there are on the disk, and whoever looks at all comes to an end.
     fn directory_blocks(&self, directory: &Inode) -> Result<u32> {
-        let blocks = directory.size.div_ceil(self.superblock().block_bytes.into());
-        u32::try_from(blocks).map_err(|_| Error::Corrupt("the size of a directory"))
+        let superblock = self.superblock();
+        let blocks = directory.size.div_ceil(superblock.block_bytes.into());
+        match u32::try_from(blocks) {
+            Ok(number) if blocks <= superblock.blocks => Ok(number),
+            _ => Err(Error::Corrupt("the size of a directory")),
+        }
     }
 
     /// The number that an entry has for a type of file.

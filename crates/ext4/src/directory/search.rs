@@ -8,7 +8,8 @@ use super::{find, hash::Hasher, index::Path, is_dots, room, slots, Entry};
 use crate::{handle::Handle, inode::INDEX, Device, Error, Inode, Result, Volume};
 use alloc::{collections::BTreeMap, vec::Vec};
 
-/// The low bits of a position tell names apart whose hashes are the same, by their order.
+/// The low bits of a position tell names apart whose hashes are the same in all 51 other bits, by their order. When one of those goes, the others behind it move, and a listing that
+/// had stopped among them may omit one.
 const ORDER: u64 = 0xfff;
 /// Names that a listing holds at a time: more than those of one leaf, and than [`ORDER`] tells apart.
 const HELD: usize = 2 * (ORDER as usize + 1);

@@ -2,7 +2,9 @@
 
 mod contents;
 mod journal;
+mod names;
 mod reading;
+mod tree;
 
 use crate::*;
 use std::{
