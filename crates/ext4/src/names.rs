@@ -25,13 +25,13 @@ pub struct Changed {
 
 /// A name in a directory, and the block to look for it: which has the name, or has room for it ([`Handle::add_name`]).
 #[derive(Clone, Copy)]
-pub(crate) struct Spot<'a> {
+pub(crate) struct NamePlace<'a> {
     pub directory: u32,
     pub name: &'a [u8],
     pub block: Option<u32>,
 }
 
-impl Spot<'_> {
+impl NamePlace<'_> {
     /// The block that has the name.
     fn found(&self) -> Result<u32> {
         self.block.ok_or(Error::Corrupt("a name that is gone"))
@@ -113,7 +113,7 @@ impl Handle<'_> {
     }
 
     /// See [`Volume::create`].
-    pub(crate) fn create(&mut self, at: &Spot<'_>, new: &NewInode, target: Option<&[u8]>) -> Result<Changed> {
+    pub(crate) fn create(&mut self, at: &NamePlace<'_>, new: &NewInode, target: Option<&[u8]>) -> Result<Changed> {
         let mut directory = self.directory(at.directory)?;
         let mut inode = self.make_inode(at.directory, new)?;
         let file_type = inode.file_type()?;
@@ -143,7 +143,7 @@ impl Handle<'_> {
     }
 
     /// See [`Volume::add_link`].
-    pub(crate) fn add_link(&mut self, at: &Spot<'_>, inode: u32, time: Time) -> Result<Changed> {
+    pub(crate) fn add_link(&mut self, at: &NamePlace<'_>, inode: u32, time: Time) -> Result<Changed> {
         let mut directory = self.directory(at.directory)?;
         let mut inode = self.any_inode(inode)?;
         if inode.links >= MOST_LINKS {
@@ -163,7 +163,7 @@ impl Handle<'_> {
     }
 
     /// See [`Volume::unlink`] and [`Volume::remove_directory`].
-    pub(crate) fn unlink(&mut self, at: &Spot<'_>, inode: u32, time: Time) -> Result<Changed> {
+    pub(crate) fn unlink(&mut self, at: &NamePlace<'_>, inode: u32, time: Time) -> Result<Changed> {
         let mut directory = self.directory(at.directory)?;
         let mut inode = self.any_inode(inode)?;
         leads_to(self.remove_name(&directory, at.name, at.found()?)?, inode.number)?;
@@ -186,9 +186,9 @@ impl Handle<'_> {
     /// See [`Volume::rename`].
     pub(crate) fn rename(
         &mut self,
-        from: &Spot<'_>,
+        from: &NamePlace<'_>,
         inode: u32,
-        to: &Spot<'_>,
+        to: &NamePlace<'_>,
         replaced: Option<u32>,
         time: Time,
     ) -> Result<Changed> {
@@ -232,9 +232,9 @@ impl Handle<'_> {
     /// See [`Volume::exchange`].
     pub(crate) fn exchange(
         &mut self,
-        from: &Spot<'_>,
+        from: &NamePlace<'_>,
         inode: u32,
-        to: &Spot<'_>,
+        to: &NamePlace<'_>,
         other: u32,
         time: Time,
     ) -> Result<Changed> {
@@ -279,16 +279,16 @@ impl Handle<'_> {
 
 impl<D: Device> Volume<D> {
     /// A name that is there.
-    async fn there<'a>(&self, directory: u32, name: &'a [u8]) -> Result<Spot<'a>> {
+    async fn there<'a>(&self, directory: u32, name: &'a [u8]) -> Result<NamePlace<'a>> {
         let inode = self.run(|handle| handle.directory(directory)).await?;
         let entry = self.lookup(&inode, name).await?.ok_or(Error::Corrupt("a name that is gone"))?;
-        Ok(Spot { directory, name, block: Some(entry.block) })
+        Ok(NamePlace { directory, name, block: Some(entry.block) })
     }
 
     /// A name that is not there.
-    async fn room<'a>(&self, directory: u32, name: &'a [u8]) -> Result<Spot<'a>> {
+    async fn room<'a>(&self, directory: u32, name: &'a [u8]) -> Result<NamePlace<'a>> {
         let inode = self.run(|handle| handle.directory(directory)).await?;
-        Ok(Spot { directory, name, block: self.find_room(&inode, name.len()).await? })
+        Ok(NamePlace { directory, name, block: self.find_room(&inode, name.len()).await? })
     }
 
     /// Makes an inode with a name in `directory`, which does not have that yet. `target`: where a symbolic link leads; [`Error::TooLarge`]: that does not fit a block.

@@ -387,6 +387,24 @@ fn counts_of_links_have_an_end() {
 }
 
 #[test]
+fn a_directory_and_a_file_replace_each_other() {
+    let volume = writable(empty(2 << 10, &["-b", "1024"]));
+    let above = make(&volume, ROOT, b"above", DIRECTORY);
+    let [one, two] = [(ROOT, &b"one"[..]), (above, b"two")].map(|(to, name)| make(&volume, to, name, DIRECTORY));
+    let [first, second] = [(above, &b"first"[..]), (ROOT, b"second")].map(|(to, name)| make(&volume, to, name, FILE));
+    // Who may do this is the caller's business; the numbers of links are right in any case.
+    let changed = now(volume.rename((ROOT, b"one"), one, (above, b"first"), Some(first), time(1))).unwrap();
+    assert_eq!(changed.other.map(|inode| (inode.links, inode.changed)), Some((0, time(1))));
+    assert_eq!((changed.directory.modified, changed.other_directory.unwrap().modified), (time(1), time(1)));
+    assert_eq!((changed.inode.changed, changed.inode.modified), (time(1), time(0)));
+    now(volume.rename((ROOT, b"second"), second, (above, b"two"), Some(two), time(2))).unwrap();
+    let not_empty = now(volume.rename((above, b"two"), second, (ROOT, b"above"), Some(above), time(3)));
+    assert_eq!(not_empty.err(), Some(Error::NotEmpty));
+    [first, two].into_iter().for_each(|number| release(&volume, number).unwrap());
+    check(&bytes_of(&volume));
+}
+
+#[test]
 fn inodes_without_a_name_get_one() {
     let volume = writable(empty(2 << 10, &["-b", "1024"]));
     let unnamed: Vec<_> = (0..3).map(|_| now(volume.create_unnamed(ROOT, &new(FILE))).unwrap()).collect();
