@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 mod change;
 pub(crate) mod hash;
 mod index;
-mod search;
+pub(crate) mod search;
 
 /// One name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,7 +271,7 @@ impl Handle<'_> {
         number: u32,
         change: impl FnOnce(&mut [u8]) -> Result<T>,
     ) -> Result<T> {
-        // Asked for its sum, before that is computed anew.
+        // The old sum is checked before a new one takes its place.
         self.directory_block(directory, number)?;
         let place = self.directory_place(directory, number)?.ok_or(Error::Corrupt("a hole in a directory"))?;
         let seed = self.superblock().seed.map(|seed| directory.seed(seed));

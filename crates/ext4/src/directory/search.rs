@@ -1,5 +1,5 @@
 //! Finding a name, room for one, and all names. A directory may be large: one block of it is looked at at a time, and nothing is locked between one and the next. The caller keeps
-//! others from changing the directory meanwhile.
+//! others from changing the directory during one call: else it may answer [`Error::Corrupt`].
 //!
 //! A listing of a directory with an index goes by the hashes of the names, as in Linux, because the split of a leaf moves names to another block: by blocks, a listing would find
 //! them twice or never. A directory of one block, which may get an index, is listed in the same way.
@@ -264,8 +264,8 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// Gives names their final positions, and leaves out those before `from`.
-fn in_order(found: BTreeMap<(u64, Vec<u8>), Entry>, from: u64) -> Vec<Entry> {
+/// Gives names their final positions, and leaves out those before `from`. Names are by hashes and then by their bytes, so that every listing finds the same order.
+pub(crate) fn in_order(found: BTreeMap<(u64, Vec<u8>), Entry>, from: u64) -> Vec<Entry> {
     let (mut last, mut order) = (None, 0);
     let mut names = Vec::new();
     for ((position, name), entry) in found {

@@ -1,7 +1,10 @@
 //! Names that are added, removed and changed, against a model, and with e2fsck as the second opinion.
 
 use super::*;
-use crate::{directory::hash::Hasher, handle::Handle};
+use crate::{
+    directory::{hash::Hasher, search::in_order},
+    handle::Handle,
+};
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// The same numbers in every run.
@@ -246,6 +249,29 @@ fn names_with_the_same_hash_fill_more_than_a_block() {
             absent = name.clone();
         }
     }
+}
+
+#[test]
+fn names_with_the_same_position_are_told_apart() {
+    let entry = Entry { inode: 1, kind: 8, next: 0, name: Vec::new(), block: 0 };
+    let positions = [0u64, 0x5000, 0x5000, 0x5000, 0x6000, 0x6000];
+    let all = || {
+        let named = positions.iter().zip(b'a'..).map(|(position, name)| ((*position, vec![name]), entry.clone()));
+        named.collect::<BTreeMap<_, _>>()
+    };
+    let (mut found, mut from) = (Vec::new(), 0);
+    // One at a time; what the file system holds begins with the first name of the hash.
+    loop {
+        let held = all().into_iter().filter(|((position, _), _)| *position >= from & !0xfff).collect();
+        let Some(entry) = in_order(held, from).into_iter().next() else { break };
+        assert!(entry.next > from);
+        from = entry.next;
+        found.extend(entry.name);
+    }
+    assert_eq!(found, b"abcdef");
+    // More than the position can tell apart are at least listed together.
+    let many = (0..5000u32).map(|name| ((0x5000, name.to_be_bytes().to_vec()), entry.clone())).collect();
+    assert_eq!(in_order(many, 0x5000).len(), 5000);
 }
 
 /// A listing by one whose buffer takes few names at a time; others do something in between.
