@@ -60,7 +60,8 @@ fn write(volume: &Volume<Disk>, number: u32, mut from: u32, to: u32, drops: bool
         let target = now(volume.place(number, from, to - from)).unwrap();
         from += target.blocks;
         if !drops {
-            now(volume.settle(number, target, u64::from(from) * 1024, None)).unwrap();
+            let size = u64::from(from) * u64::from(volume.superblock().block_bytes);
+            now(volume.settle(number, target, size, None)).unwrap();
         }
     }
 }
@@ -93,7 +94,8 @@ fn blocks_of_files_are_where_the_model_has_them() {
                 5 => {
                     let mut at = from as u32;
                     while at < to as u32 {
-                        at = now(volume.allocate(*number, at, to as u32, 0, TIME)).unwrap();
+                        let size = to as u64 * u64::from(volume.superblock().block_bytes);
+                        at = now(volume.allocate(*number, at, to as u32, size, TIME)).unwrap();
                     }
                     for is in &mut model[from..to] {
                         *is = if *is == Is::Hole { Is::Unwritten } else { *is };

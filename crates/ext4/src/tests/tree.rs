@@ -83,7 +83,7 @@ impl Model {
                 let changed = now(volume.create(to, &name, &new(mode), target.as_deref())).unwrap();
                 let number = changed.inode.number;
                 if let Some(target) = target {
-                    assert_eq!(now(volume.link(&changed.inode)).unwrap(), target);
+                    assert_eq!(now(volume.link_target(&changed.inode)).unwrap(), target);
                 }
                 match mode == DIRECTORY {
                     true => drop(self.directories.insert(number, (BTreeMap::new(), to))),

@@ -58,7 +58,7 @@ struct Shared {
     volume: Arc<ext4::Volume<Blocks>>,
     services: Arc<Services>,
     nodes: Lock<BTreeMap<u32, Weak<Node>>>,
-    /// Held while a directory that moves gets another parent.
+    /// A task waits to commit what has changed. It keeps the file system, also one that is mounted nowhere any more.
     commits: AtomicBool,
     /// How often it is mounted.
     mounts: AtomicUsize,
@@ -96,13 +96,12 @@ impl Shared {
         if self.commits.swap(true, Relaxed) {
             return;
         }
+        let Some(shared) = self.this.upgrade() else { return };
         let services = self.services.clone();
-        let this = self.this.clone();
         services.clone().spawner.spawn(Box::pin(async move {
             if let Some(wait) = services.clock.at(services.clock.monotonic() + COMMIT) {
                 wait.await;
             }
-            let Some(shared) = this.upgrade() else { return };
             shared.commits.store(false, Relaxed);
             // Who asks for his data to stay hears of errors himself.
             let _ = shared.volume.commit().await;

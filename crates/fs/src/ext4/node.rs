@@ -21,10 +21,17 @@ use alloc::{
 };
 use core::{
     any::Any,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicBool, AtomicU32, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
 };
 use ext4::{FileType, NewInode, Time};
-use machine::{errno::Result, to_completion, BoxFuture, Errno, PAGE_SIZE};
+use machine::{
+    errno::Result,
+    sync::{AsyncGuard, AsyncLock},
+    to_completion, BoxFuture, Errno, PAGE_SIZE,
+};
 use spin::Once;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -45,6 +52,10 @@ pub struct Node {
     content: Option<Arc<Content>>,
     /// Of a regular file that somebody has used.
     cache: Once<Arc<PageCache>>,
+    /// Of a directory: held by who changes its names.
+    names: AsyncLock<()>,
+    /// How often that has begun and ended.
+    changes: AtomicU64,
     /// It has no name any more: it goes when nobody has it open.
     unlinked: AtomicBool,
     /// A read since the last change has been noted (relatime).
@@ -101,6 +112,8 @@ impl Node {
             rdev,
             content: (kind == Kind::Regular).then(|| Content::new(shared, inode.number, this)),
             cache: Once::new(),
+            names: AsyncLock::new(()),
+            changes: AtomicU64::new(0),
             unlinked: AtomicBool::new(inode.links == 0),
             read: AtomicBool::new(false),
             transaction: AtomicU32::new(shared.volume.transaction()),
@@ -254,13 +267,61 @@ impl Node {
         to_completion(&*self.shared.services.spawner, work).await
     }
 
-    async fn lookup_name(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+    /// To change names in it.
+    async fn change_names(&self) -> ChangingNames<'_> {
+        let locked = self.names.lock().await;
+        self.changes.fetch_add(1, SeqCst);
+        ChangingNames { node: self, _locked: locked }
+    }
+
+    /// The same in two directories, which may be one.
+    async fn change_both<'a>(&'a self, other: &'a Node) -> (ChangingNames<'a>, Option<ChangingNames<'a>>) {
+        if self.number == other.number {
+            return (self.change_names().await, None);
+        }
+        let (first, second) = if self.number < other.number { (self, other) } else { (other, self) };
+        let first = first.change_names().await;
+        (first, Some(second.change_names().await))
+    }
+
+    /// The inode of a directory whose names are to be looked at, and how often they have changed. Who looks keeps nobody from changing them; if somebody did ([`Node::is_unchanged`]), what
+    /// was found counts for nothing, and he looks again while nobody can.
+    async fn directory(&self) -> Result<(ext4::Inode, u64)> {
         if self.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
+        let before = self.changes.load(SeqCst);
+        Ok((self.shared.volume.any_inode(self.number).await.map_err(errno)?, before))
+    }
+
+    fn is_unchanged(&self, before: u64) -> bool {
+        before.is_multiple_of(2) && self.changes.load(SeqCst) == before
+    }
+
+    async fn list_from(&self, from: u64) -> Result<Option<Vec<ext4::Entry>>> {
+        let mut locked = None;
+        loop {
+            let (directory, before) = self.directory().await?;
+            let found = self.shared.volume.list(&directory, from).await;
+            if locked.is_some() || self.is_unchanged(before) {
+                return found.map_err(errno);
+            }
+            locked = Some(self.names.lock().await);
+        }
+    }
+
+    async fn lookup_name(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
         let volume = &self.shared.volume;
-        let directory = volume.any_inode(self.number).await.map_err(errno)?;
-        let entry = volume.lookup(&directory, name).await.map_err(errno)?.ok_or(Errno::ENOENT)?;
+        let mut locked = None;
+        let entry = loop {
+            let (directory, before) = self.directory().await?;
+            let found = volume.lookup(&directory, name).await;
+            if locked.is_some() || self.is_unchanged(before) {
+                break found.map_err(errno)?.ok_or(Errno::ENOENT)?;
+            }
+            locked = Some(self.names.lock().await);
+        };
+        drop(locked);
         let inode = volume.inode(entry.inode).await.map_err(errno)?;
         let inode = inode.ok_or_else(|| errno(ext4::Error::Corrupt("a name without an inode")))?;
         Ok(self.shared.node(&inode)? as Arc<dyn Inode>)
@@ -283,6 +344,18 @@ impl Node {
         node.unlinked.store(links == 0, Relaxed);
         node.changed();
         self.changed();
+    }
+}
+
+/// Names of a directory are being changed.
+struct ChangingNames<'a> {
+    node: &'a Node,
+    _locked: AsyncGuard<'a, ()>,
+}
+
+impl Drop for ChangingNames<'_> {
+    fn drop(&mut self) {
+        self.node.changes.fetch_add(1, SeqCst);
     }
 }
 
@@ -440,15 +513,10 @@ impl Inode for Node {
 
     fn list<'a>(&'a self, _caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            if self.kind != Kind::Directory {
-                return Err(Errno::ENOTDIR);
-            }
             self.was_read();
-            let volume = &self.shared.volume;
-            let directory = volume.any_inode(self.number).await.map_err(errno)?;
             let mut from = to.scan.position.saturating_sub(FIRST);
             while !to.is_full() {
-                let entries = volume.list(&directory, from).await.map_err(errno)?;
+                let entries = self.list_from(from).await?;
                 let Some(entries) = entries else { return Ok(()) };
                 for entry in entries {
                     let is_dot = entry.name == b"." || entry.name == b"..";
@@ -466,6 +534,7 @@ impl Inode for Node {
         Box::pin(async move {
             let inode = self.new_inode(&new);
             let target = (new.kind == Kind::Symlink).then_some(&new.target[..]);
+            let _changing = self.change_names().await;
             let made = self.shared.volume.create(self.number, name, &inode, target).await.map_err(errno)?;
             self.changed();
             let node = self.shared.node(&made.inode)?;
@@ -488,6 +557,7 @@ impl Inode for Node {
         Box::pin(async move {
             let node = own(node)?;
             let now = time(self.now());
+            let _changing = self.change_names().await;
             self.shared.volume.add_link(self.number, name, node.number, now).await.map_err(errno)?;
             self.lost_name(node, 1);
             Ok(())
@@ -498,6 +568,7 @@ impl Inode for Node {
         Box::pin(async move {
             let node = own(node)?;
             let (volume, now) = (&self.shared.volume, time(self.now()));
+            let _changing = self.change_names().await;
             let changed = match node.kind {
                 Kind::Directory => volume.remove_directory(self.number, name, node.number, now).await,
                 _ => volume.unlink(self.number, name, node.number, now).await,
@@ -520,6 +591,7 @@ impl Inode for Node {
             let old = old.map(own).transpose()?;
             let (volume, now) = (&self.shared.volume, time(self.now()));
             let replaced = old.map(|old| old.number);
+            let _changing = self.change_both(target).await;
             let moved = volume.rename((self.number, from), node.number, (target.number, to), replaced, now);
             let changed = moved.await.map_err(errno)?;
             if let (Some(old), Some(other)) = (old, changed.other) {
@@ -544,6 +616,7 @@ impl Inode for Node {
             let (node, target, other) = (own(node)?, own(target)?, own(other)?);
             let now = time(self.now());
             let volume = &self.shared.volume;
+            let _changing = self.change_both(target).await;
             let exchanged = volume.exchange((self.number, from), node.number, (target.number, to), other.number, now);
             exchanged.await.map_err(errno)?;
             [node, target, other].iter().for_each(|node| node.changed());
@@ -618,8 +691,9 @@ impl Inode for Node {
         })
     }
 
-    fn object(&self, _write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+    fn object(&self, write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         ready(match self.file() {
+            Ok(_) if write && self.shared.volume.is_read_only() => Err(Errno::EROFS),
             Ok((cache, _)) => {
                 self.was_read();
                 Ok(cache.clone() as Arc<dyn Object>)

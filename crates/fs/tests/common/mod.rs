@@ -17,7 +17,7 @@ use std::{
     future::Future,
     pin::pin,
     sync::{
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         Arc, Mutex,
     },
     task::{Context, Poll, Waker},
@@ -56,17 +56,32 @@ impl Clock for FakeClock {
     }
 }
 
-/// Tasks wait here until the test runs them.
+/// Tasks wait here until the test runs them; or, if they are eager, they run as far as they can at once.
 #[derive(Default)]
-pub struct Tasks(Mutex<Vec<BoxFuture<'static, ()>>>);
+pub struct Tasks(Mutex<Vec<BoxFuture<'static, ()>>>, pub AtomicBool);
 
 impl Spawner for Tasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.0.lock().unwrap().push(task);
+        if self.1.load(Ordering::SeqCst) {
+            self.run_now();
+        }
     }
 }
 
 impl Tasks {
+    /// Goes on with all that wait, once.
+    pub fn run_now(&self) {
+        let tasks = std::mem::take(&mut *self.0.lock().unwrap());
+        let mut context = Context::from_waker(Waker::noop());
+        let left = tasks.into_iter().filter_map(|mut task| match task.as_mut().poll(&mut context) {
+            Poll::Ready(()) => None,
+            Poll::Pending => Some(task),
+        });
+        let left: Vec<_> = left.collect();
+        self.0.lock().unwrap().extend(left);
+    }
+
     pub fn run(&self) {
         loop {
             let tasks = std::mem::take(&mut *self.0.lock().unwrap());

@@ -1,0 +1,265 @@
+//! ext4 as programs write it: files, names and their lasting, seen through paths; e2fsck says whether what is on the disk then is whole.
+#![allow(clippy::disallowed_methods)]
+
+mod common;
+
+use common::{block_on, disk::Bytes, Kernel, Process, Random};
+use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, FileSystem, OpenFlags};
+use machine::{
+    block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR},
+    errno::Result,
+    BoxFuture, Errno,
+};
+use std::{
+    collections::BTreeMap,
+    fs as host,
+    process::Command,
+    sync::{atomic::Ordering::SeqCst, Arc, Mutex},
+};
+
+/// A mounted file system, and the disk that it is on.
+struct Mounted {
+    disk: Arc<Recorder>,
+    tree: Arc<dyn FileSystem>,
+    process: Process,
+}
+
+fn image(kib: u32, options: &[&str]) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("/usr/sbin/mkfs.ext4");
+    command.args(["-q", "-F"]).args(options).arg(file.path()).arg(format!("{kib}k"));
+    assert!(command.status().unwrap().success());
+    host::read(file.path()).unwrap()
+}
+
+fn mount(bytes: Vec<u8>) -> Mounted {
+    mount_disk(Arc::new(Recorder::new(bytes)))
+}
+
+fn mount_disk(disk: Arc<Recorder>) -> Mounted {
+    let kernel = Kernel::new(20_000);
+    kernel.tasks.1.store(true, SeqCst);
+    let disks = Arc::new(Disks::default());
+    block_on(disks.add(&kernel.services, disk.clone()));
+    let mounter = Ext4Mounter::new(&kernel.services, &disks);
+    let tree = block_on(mounter.mount(b"/dev/vda", b"", false)).unwrap();
+    let process = Process::new(&kernel, tree.clone());
+    Mounted { disk, tree, process }
+}
+
+impl Mounted {
+    fn unmount(self) -> Vec<u8> {
+        block_on(self.tree.close()).unwrap();
+        let bytes = self.disk.bytes.lock().unwrap().clone();
+        check(&bytes);
+        bytes
+    }
+}
+
+fn check(bytes: &[u8]) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    host::write(file.path(), bytes).unwrap();
+    let output = Command::new("/usr/sbin/e2fsck").arg("-fn").arg(file.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn what_is_written_is_there_after_unmounting() {
+    for options in [&["-b", "4096"][..], &["-b", "1024"]] {
+        let mounted = mount(image(32 << 10, options));
+        let process = &mounted.process;
+        let text: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+        process.mkdir("/etc").unwrap();
+        process.write("/etc/words", &text).unwrap();
+        process.symlink("words", "/etc/link").unwrap();
+        process.link("/etc/words", "/etc/again").unwrap();
+        process.rename("/etc/again", "/other").unwrap();
+        process.write("/gone", b"x").unwrap();
+        process.unlink("/gone").unwrap();
+        assert_eq!(process.stat("/other", true).unwrap().nlink, 2);
+        let again = mount(mounted.unmount());
+        let process = &again.process;
+        assert_eq!(process.read("/etc/link").unwrap(), text);
+        assert_eq!(process.read("/other").unwrap(), text);
+        assert_eq!(process.stat("/gone", true).map(drop), Err(Errno::ENOENT));
+        let mut names = process.list("/").unwrap();
+        names.sort();
+        assert_eq!(names, ["etc", "lost+found", "other"]);
+        again.unmount();
+    }
+}
+
+/// A disk that remembers each write and flush, in order.
+struct Recorder {
+    limits: BlockLimits,
+    bytes: Mutex<Vec<u8>>,
+    log: Mutex<Vec<Logged>>,
+}
+
+#[derive(Clone)]
+enum Logged {
+    Write(usize, Vec<u8>),
+    Flush,
+}
+
+impl Recorder {
+    fn new(bytes: Vec<u8>) -> Recorder {
+        let limits = Bytes::new(bytes.clone()).limits;
+        Recorder {
+            limits: BlockLimits { most_bytes: 1 << 18, ..limits },
+            bytes: Mutex::new(bytes),
+            log: Mutex::default(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.log.lock().unwrap().len()
+    }
+
+    /// What the disk may have if the power fails after so many entries of the log: all that was flushed, and of the rest what chance wants, in any order.
+    fn cut(&self, start: &[u8], at: usize, random: &mut Random) -> Vec<u8> {
+        let log = self.log.lock().unwrap();
+        let flushed = log[..at].iter().rposition(|entry| matches!(entry, Logged::Flush)).unwrap_or(0);
+        let mut bytes = start.to_vec();
+        let mut put = |entry: &Logged, sectors: &mut dyn FnMut() -> bool| {
+            if let Logged::Write(from, data) = entry {
+                for (index, sector) in data.chunks(512).enumerate().filter(|_| sectors()) {
+                    bytes[from + index * 512..][..sector.len()].copy_from_slice(sector);
+                }
+            }
+        };
+        log[..flushed].iter().for_each(|entry| put(entry, &mut || true));
+        let mut rest: Vec<&Logged> = log[flushed..at].iter().filter(|_| random.below(2) == 0).collect();
+        for index in 1..rest.len() {
+            rest.swap(index, random.below(index as u64 + 1) as usize);
+        }
+        // A write may be torn between two sectors.
+        let whole = random.below(2) == 0;
+        rest.iter().for_each(|entry| put(entry, &mut || whole || random.below(2) == 0));
+        bytes
+    }
+}
+
+impl BlockDevice for Recorder {
+    fn limits(&self) -> &BlockLimits {
+        &self.limits
+    }
+
+    fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {
+        let (mut bytes, from) = (self.bytes.lock().unwrap(), (sector * SECTOR) as usize);
+        match op {
+            BlockOp::Read => pages.copy_from(&bytes[from..from + pages.len()]),
+            BlockOp::Write => {
+                let mut written = Vec::new();
+                pages.copy_to(&mut written);
+                bytes[from..from + written.len()].copy_from_slice(&written);
+                self.log.lock().unwrap().push(Logged::Write(from, written));
+            }
+            _ => self.log.lock().unwrap().push(Logged::Flush),
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A file that was synced: from which entry of the log on it must be there with these bytes, and until which.
+struct Confirmed {
+    from: usize,
+    until: usize,
+    path: String,
+    bytes: Vec<u8>,
+}
+
+#[test]
+fn what_fsync_has_confirmed_survives_a_power_cut_anywhere() {
+    for seed in 1..=4 {
+        let mut random = Random::new(seed);
+        let block = if seed % 2 == 0 { "1024" } else { "4096" };
+        let start = image(10 << 10, &["-b", block, "-J", "size=4"]);
+        let disk = Arc::new(Recorder::new(start.clone()));
+        let mounted = mount_disk(disk.clone());
+        let process = &mounted.process;
+        let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let mut confirmed: Vec<Confirmed> = Vec::new();
+        process.mkdir("/d").unwrap();
+        let end = |confirmed: &mut Vec<Confirmed>, path: &str, now: usize| {
+            confirmed.iter_mut().filter(|one| one.path == path).for_each(|one| one.until = one.until.min(now));
+        };
+        for step in 0..250 {
+            let path = format!("{}{}", ["/", "/d/"][random.below(2) as usize], random.below(12));
+            let now = disk.len();
+            match random.below(8) {
+                0..3 => {
+                    end(&mut confirmed, &path, now);
+                    let bytes: Vec<u8> = (0..random.below(60_000)).map(|at| (at ^ step) as u8).collect();
+                    process.write(&path, &bytes).unwrap();
+                    files.insert(path, bytes);
+                }
+                3 => {
+                    end(&mut confirmed, &path, now);
+                    let file = process.open(&path, OpenFlags::WRONLY | OpenFlags::CREAT | OpenFlags::APPEND).unwrap();
+                    let more = vec![step as u8; random.below(9000) as usize];
+                    assert_eq!(block_on(file.write(&more)).unwrap(), more.len());
+                    files.entry(path).or_default().extend(more);
+                }
+                4 => {
+                    end(&mut confirmed, &path, now);
+                    assert_eq!(process.unlink(&path).is_ok(), files.remove(&path).is_some());
+                }
+                5 => {
+                    let to = format!("/{}", random.below(12));
+                    end(&mut confirmed, &path, now);
+                    end(&mut confirmed, &to, now);
+                    let renamed = process.rename(&path, &to).is_ok();
+                    assert_eq!(renamed, files.contains_key(&path));
+                    if renamed && path != to {
+                        let bytes = files.remove(&path).unwrap();
+                        files.insert(to, bytes);
+                    }
+                }
+                6 if files.contains_key(&path) => {
+                    end(&mut confirmed, &path, now);
+                    let size = random.below(40_000);
+                    process.truncate(&path, size).unwrap();
+                    files.get_mut(&path).unwrap().resize(size as usize, 0);
+                }
+                _ if files.contains_key(&path) => {
+                    block_on(process.open(&path, OpenFlags::empty()).unwrap().sync(false)).unwrap();
+                    end(&mut confirmed, &path, now);
+                    let bytes = files[&path].clone();
+                    confirmed.push(Confirmed { from: disk.len(), until: usize::MAX, path, bytes });
+                }
+                _ => {}
+            }
+        }
+        assert!(confirmed.len() > 10);
+        for (path, bytes) in &files {
+            assert!(process.read(path).unwrap() == *bytes, "{path}");
+        }
+        for cut in 0..40 {
+            let at = random.below(disk.len() as u64 + 1) as usize;
+            let bytes = disk.cut(&start, at, &mut random);
+            preen(&bytes);
+            let again = mount(bytes);
+            for one in confirmed.iter().filter(|one| (one.from..=one.until).contains(&at)) {
+                let read = again.process.read(&one.path);
+                assert!(
+                    read.as_ref() == Ok(&one.bytes),
+                    "seed {seed}, cut {cut} at {at}: {} {:?}",
+                    one.path,
+                    read.map(|read| read.len())
+                );
+            }
+            again.unmount();
+        }
+    }
+}
+
+/// e2fsck -p is content with what it finds, or puts it right by itself.
+fn preen(bytes: &[u8]) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    host::write(file.path(), bytes).unwrap();
+    let output = Command::new("/usr/sbin/e2fsck").arg("-fp").arg(file.path()).output().unwrap();
+    let code = output.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{code:?} {}", String::from_utf8_lossy(&output.stdout));
+    check(&host::read(file.path()).unwrap());
+}
