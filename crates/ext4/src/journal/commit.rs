@@ -264,6 +264,9 @@ impl<D: Device> Volume<D> {
     pub(super) async fn empty_journal(&self, journal: &mut Option<Journal>) -> Result<()> {
         let Some(journal) = journal else { return Ok(()) };
         let answer = async {
+            if journal.unfinished.is_some() {
+                self.write_next(journal).await?;
+            }
             self.begin_writing(journal).await?;
             let next = self.core.lock().running();
             self.empty_log(&mut journal.log, 0, next).await

@@ -237,8 +237,10 @@ impl<D: Device> Volume<D> {
             if volume.superblock().unknown_to_writers {
                 return Err(Error::ReadOnly);
             }
-            volume.open_journal(now).await?;
+            // Damage is found before anything is written.
             volume.count_free().await?;
+            volume.load_orphans().await?;
+            volume.open_journal(now).await?;
             volume.release_orphans(Time { seconds: now.into(), nanoseconds: 0 }).await?;
         } else if replays {
             volume.count_free().await?;

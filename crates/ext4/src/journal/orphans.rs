@@ -16,9 +16,8 @@ const MAGIC: u32 = 0x0b10_ca04;
 const TAIL: usize = 8;
 
 impl<D: Device> Volume<D> {
-    /// Finds the orphans of a file system that has just been mounted, and releases them.
+    /// Releases the orphans of a file system that has just been mounted: those of the list, which has been loaded, and those of the file.
     pub(super) async fn release_orphans(&self, time: Time) -> Result<()> {
-        self.load_orphans().await?;
         if self.superblock().has_orphans_in_file() {
             self.empty_orphan_file().await?;
         }
@@ -36,7 +35,7 @@ impl<D: Device> Volume<D> {
     }
 
     /// Follows the list on the disk from the newest orphan to the oldest.
-    async fn load_orphans(&self) -> Result<()> {
+    pub(super) async fn load_orphans(&self) -> Result<()> {
         let (mut orphans, mut seen) = (Vec::new(), BTreeSet::new());
         let mut next = self.superblock().last_orphan;
         while next != 0 {
