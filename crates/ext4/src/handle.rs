@@ -49,6 +49,11 @@ impl<'a> Handle<'a> {
         &mut self.changes
     }
 
+    /// Blocks that this operation has freed.
+    pub(crate) fn freed(&self) -> &[Range<u64>] {
+        &self.changes.freed
+    }
+
     /// Sizes and features.
     pub(crate) fn superblock(&self) -> &'a Superblock {
         &self.core.superblock

@@ -49,7 +49,9 @@ impl Handle<'_> {
         let blocks = self.superblock().group_blocks(number);
         let bits = (blocks.end - blocks.start) as usize;
         let mut bitmap = self.bitmap(number, Bitmap::Blocks)?;
-        for busy in self.core().busy(blocks.clone()) {
+        let here = |range: &Range<u64>| range.start.max(blocks.start)..range.end.min(blocks.end);
+        let freed = self.freed().iter().map(here).filter(|freed| !freed.is_empty());
+        for busy in self.core().busy(blocks.clone()).chain(freed) {
             set_bits(&mut bitmap, (busy.start - blocks.start) as usize..(busy.end - blocks.start) as usize, true);
         }
         let mut longest = 0..0;
@@ -245,11 +247,15 @@ impl Handle<'_> {
     }
 
     fn is_orphan(&mut self, inode: u32) -> bool {
-        self.all_orphans().contains(&inode)
+        let changed = self.changes().orphans.iter().rev().find(|(other, _)| *other == inode).map(|(_, added)| *added);
+        changed.unwrap_or_else(|| self.core().orphans().contains(&inode))
     }
 
     fn newest_orphan(&mut self) -> u32 {
-        self.all_orphans().last().copied().unwrap_or(0)
+        match self.changes().orphans.is_empty() {
+            true => self.core().orphans().last().copied().unwrap_or(0),
+            false => self.all_orphans().last().copied().unwrap_or(0),
+        }
     }
 
     fn put_newest_orphan(&mut self, inode: u32) -> Result<()> {

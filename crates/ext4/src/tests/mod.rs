@@ -1,6 +1,7 @@
 //! File systems in images, with e2fsprogs as the second opinion.
 
 mod contents;
+mod faults;
 mod journal;
 mod names;
 mod reading;

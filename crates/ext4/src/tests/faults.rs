@@ -1,0 +1,132 @@
+//! Commits whose futures are dropped, and disks that fail.
+
+use super::{
+    journal::{disk, found, mount, parsed, set_time, with_files, FILES, MARK},
+    *,
+};
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+/// A disk whose operation of some number never answers or fails.
+struct Faulty {
+    disk: Disk,
+    left: AtomicUsize,
+    fails: bool,
+}
+
+impl Faulty {
+    async fn next(&self) -> Result<()> {
+        let left = self.left.load(Relaxed);
+        self.left.store(left.saturating_sub(1), Relaxed);
+        match left {
+            0 if self.fails => Err(Error::Io),
+            0 => std::future::pending().await,
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Device for Faulty {
+    async fn read(&self, block: u64) -> Result<Vec<u8>> {
+        self.disk.read(block).await
+    }
+
+    async fn write(&self, block: u64, blocks: Vec<Bytes>) -> Result<()> {
+        self.next().await?;
+        self.disk.write(block, blocks).await
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.next().await?;
+        self.disk.flush().await
+    }
+}
+
+fn faulty(fails: bool) -> Volume<Faulty> {
+    let image = with_files(8192, &["-b", "1024"]);
+    let superblock = parsed(&image).unwrap();
+    let device = Faulty { disk: disk(image, &superblock), left: AtomicUsize::new(usize::MAX), fails };
+    now(Volume::mount(device, superblock, Access::ReadWrite, 1)).unwrap()
+}
+
+fn poll<T>(future: &mut Pin<Box<impl Future<Output = T> + ?Sized>>) -> Poll<T> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn change(volume: &Volume<Faulty>, number: i64) -> Result<()> {
+    now(volume.run(|handle| FILES.chain([MARK]).try_for_each(|inode| set_time(handle, inode, number))))
+}
+
+#[test]
+fn a_commit_whose_future_is_dropped_is_finished_by_the_next_one() {
+    for left in 0..8 {
+        for close in [false, true] {
+            let volume = faulty(false);
+            change(&volume, 1).unwrap();
+            now(volume.commit()).unwrap();
+            change(&volume, 2).unwrap();
+            volume.device().left.store(left, Relaxed);
+            {
+                let mut commit: Pin<Box<dyn Future<Output = Result<()>> + Send>> = match close {
+                    false => Box::pin(volume.commit()),
+                    true => Box::pin(volume.close(1)),
+                };
+                let done = poll(&mut commit).is_ready();
+                let mut waits = Box::pin(volume.commit_through(volume.transaction()));
+                assert!(done || close || poll(&mut waits).is_pending() || volume.is_committed(volume.transaction()));
+            }
+            volume.device().left.store(usize::MAX, Relaxed);
+            if !close {
+                change(&volume, 3).unwrap();
+                let id = volume.transaction();
+                assert!(!volume.is_committed(id));
+                now(volume.commit_through(id)).unwrap();
+                assert!(volume.is_committed(id));
+                let bytes = volume.device().disk.bytes.lock().unwrap().clone();
+                let other = mount(bytes, Access::ReadOnly).unwrap();
+                assert_eq!(found(&other).0, 3);
+            }
+            now(volume.close(2)).unwrap();
+            let bytes = volume.into_device().disk.bytes.into_inner().unwrap();
+            check(&bytes);
+            assert_eq!(found(&open(bytes).unwrap()).0, if close { 2 } else { 3 });
+        }
+    }
+}
+
+#[test]
+fn after_an_error_nothing_is_written() {
+    for left in 0..4 {
+        let volume = faulty(true);
+        change(&volume, 1).unwrap();
+        now(volume.commit()).unwrap();
+        change(&volume, 2).unwrap();
+        volume.device().left.store(left, Relaxed);
+        let id = volume.transaction();
+        assert_eq!(now(volume.commit()), Err(Error::Io));
+        volume.device().left.store(usize::MAX, Relaxed);
+        let asked = volume.device().disk.asked.lock().unwrap().len();
+        assert_eq!(now(volume.commit_through(id)), Err(Error::ReadOnly));
+        assert_eq!(change(&volume, 3), Err(Error::ReadOnly));
+        assert_eq!(now(volume.checkpoint()), Err(Error::ReadOnly));
+        assert_eq!(now(volume.close(1)), Err(Error::ReadOnly));
+        assert_eq!(volume.device().disk.asked.lock().unwrap().len(), asked);
+        let bytes = volume.into_device().disk.bytes.into_inner().unwrap();
+        assert!([1, 2].contains(&found(&mount(bytes, Access::ReadWrite).unwrap()).0));
+    }
+}
+
+/// Tasks of the kernel move from CPU to CPU.
+#[test]
+fn futures_can_be_sent() {
+    fn sent<T: Send>(future: T) -> T {
+        future
+    }
+    let image = empty(8192, &["-b", "1024"]);
+    let superblock = parsed(&image).unwrap();
+    let volume = now(sent(Volume::mount(disk(image, &superblock), superblock, Access::ReadWrite, 1))).unwrap();
+    now(sent(volume.checkpoint())).unwrap();
+    now(sent(volume.close(1))).unwrap();
+}
