@@ -183,7 +183,7 @@ impl FileSystem for Ext4 {
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            if self.shared.volume.is_read_only() || self.shared.mounts.fetch_sub(1, Relaxed) > 1 {
+            if self.shared.mounts.fetch_sub(1, Relaxed) > 1 || self.shared.volume.is_read_only() {
                 return Ok(());
             }
             let written = self.shared.write_back().await;
@@ -213,7 +213,8 @@ impl Ext4Mounter {
         let disk = self.disks.list().into_iter().find(|disk| disk.name().as_bytes() == name).ok_or(Errno::ENOTBLK)?;
         let mut mounted = self.mounted.lock().await;
         // The same disk twice is one file system.
-        if let Some(shared) = mounted.get(&disk.number()).and_then(Weak::upgrade) {
+        let known = mounted.get(&disk.number()).and_then(Weak::upgrade);
+        if let Some(shared) = known.filter(|shared| shared.mounts.load(Relaxed) > 0) {
             if shared.volume.is_read_only() && !read_only {
                 return Err(Errno::EBUSY);
             }

@@ -44,6 +44,9 @@ impl Ranges {
     /// Takes a range out; says how many numbers of it were there.
     pub fn remove(&mut self, range: Range<u64>) -> u64 {
         let mut removed = 0;
+        if range.is_empty() {
+            return 0;
+        }
         while let Some((&from, &to)) = self.0.range(..range.end).next_back().filter(|(_, to)| **to > range.start) {
             self.0.remove(&from);
             removed += to.min(range.end) - from.max(range.start);
