@@ -15,6 +15,8 @@
 //! | extents.rs | where the blocks of a file are |
 //! | content.rs | the blocks of regular files |
 //! | directory/ | names in a directory |
+//! | directory.rs | names in a directory |
+//! | attributes.rs | extended attributes |
 //! | handle.rs | one operation: what it reads and changes |
 //! | core.rs | blocks in memory, and the running transaction |
 //! | group.rs, space.rs | groups and their bitmaps; who gets which blocks and inodes |
@@ -29,6 +31,7 @@
 
 extern crate alloc;
 
+mod attributes;
 mod bytes;
 mod content;
 mod core;
@@ -47,6 +50,7 @@ mod tests;
 mod volume;
 
 pub use content::Target;
+pub use attributes::SetWhen;
 pub use directory::Entry;
 pub use extents::Run;
 pub use file::NewInode;

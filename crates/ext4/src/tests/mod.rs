@@ -4,6 +4,7 @@ mod contents;
 mod faults;
 mod journal;
 mod names;
+mod attributes;
 mod reading;
 mod tree;
 
