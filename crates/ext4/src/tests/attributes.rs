@@ -73,7 +73,11 @@ fn what_debugfs_sets_is_read() {
         writeln!(commands, "ea_set -f {} f user.long", long.path().display()).unwrap();
         debugfs(&mut image, true, &commands);
         let volume = open(image).unwrap();
-        assert_eq!(names(&volume, "f"), ["security.selinux", "trusted.some-name", "user.a", "user.long"], "{options:?}");
+        assert_eq!(
+            names(&volume, "f"),
+            ["security.selinux", "trusted.some-name", "user.a", "user.long"],
+            "{options:?}"
+        );
         assert_eq!(get(&volume, "f", "user.a").unwrap(), b"1");
         assert_eq!(get(&volume, "f", "security.selinux").unwrap(), b"of whom");
         assert_eq!(get(&volume, "f", "user.long").unwrap(), [b'x'; 600]);
@@ -90,7 +94,11 @@ fn what_debugfs_sets_is_read() {
 fn what_is_set_is_read_by_debugfs() {
     for options in KINDS {
         let mut image = with_files(&["f", "g"], options);
-        debugfs(&mut image, true, "ea_set f user.theirs \"left alone\"\nea_set f user.replaced old\nea_set f user.removed old\n");
+        debugfs(
+            &mut image,
+            true,
+            "ea_set f user.theirs \"left alone\"\nea_set f user.replaced old\nea_set f user.removed old\n",
+        );
         let volume = writable(image);
         let free = now(volume.run(|handle| Ok(handle.core().available()))).unwrap();
         assert!(set(&volume, "f", "user.replaced", Some(&[7; 300])).unwrap());
@@ -178,7 +186,8 @@ fn there_is_room_for_so_much() {
 fn it_is_set_only_if_it_is_there_or_only_if_it_is_not() {
     let volume = writable(with_files(&["f"], &[]));
     let mut inode = file(&volume, "f");
-    let mut set = |value: &[u8], when| now(volume.set_attribute(&mut inode, b"user.a", Some(value), when, NOW)).unwrap();
+    let mut set =
+        |value: &[u8], when| now(volume.set_attribute(&mut inode, b"user.a", Some(value), when, NOW)).unwrap();
     assert!(!set(b"1", SetWhen::Present));
     assert!(set(b"2", SetWhen::Missing));
     assert!(!set(b"3", SetWhen::Missing));
