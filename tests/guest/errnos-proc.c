@@ -204,9 +204,6 @@ static void otherwise(void) {
     " sys/kernel/osrelease sys/kernel/version sys/kernel/cap_last_cap sys/kernel/random/uuid sys/kernel/random/boot_id "
 #define MACHINE " cpuinfo meminfo stat uptime loadavg version filesystems sysvipc/shm "
 
-#define SETTINGS_ABOVE " sys sys/kernel sys/kernel/random "
-#define IMMUTABLE " peer thread "
-
 static const struct exception not_shown[] = {
     // Memory that ends too early: some of Linux's files fill what there is, others nothing (docs/limits.md).
     {"border", " self/environ peer/environ " SETTINGS},
@@ -218,9 +215,6 @@ static const struct exception not_shown[] = {
     {"execute", " self/exe peer/exe "},
     {"below", " self/cwd peer/cwd "},
     {"truncate", " self/exe peer/exe "},
-    // No file has extended attributes here; those of Linux say first that these can't be changed.
-    {"setxattr", IMMUTABLE SETTINGS_ABOVE SETTINGS},
-    {"removexattr", IMMUTABLE SETTINGS_ABOVE SETTINGS},
     // What a process that was root has in /proc is not closed (docs/limits.md).
     {"by_a_user", " self/environ self/auxv self/io self/personality self/clear_refs self/comm "},
     // Linux knows that it can't be read before it looks at the memory.

@@ -28,6 +28,7 @@ pub mod capability {
     pub const SYS_RESOURCE: u32 = 24;
     pub const SYS_TIME: u32 = 25;
     pub const MKNOD: u32 = 27;
+    pub const SETFCAP: u32 = 31;
     pub const WAKE_ALARM: u32 = 35;
     /// The last one of Linux 6.1 (CHECKPOINT_RESTORE).
     pub const LAST: u32 = 40;

@@ -13,6 +13,7 @@ mod lock;
 mod owner;
 mod path;
 pub mod signal;
+mod xattr;
 
 pub use attributes::{Attributes, Caller, Credentials, Kind, SetAttributes, Timestamp};
 pub use capabilities::{capability, secure, Capabilities, CapabilitySet};
@@ -21,6 +22,7 @@ pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, Whence};
 pub use lock::{LockConflict, LockMode, LockOp, LockRange};
 pub use owner::{FileOwner, OwnerChange, OwnerKind};
 pub use path::{FileSystemInfo, PathOp};
+pub use xattr::{SetWhen, XattrOp};
 
 /// The Linux release whose interface this is.
 pub const RELEASE: &str = "6.1.0-cob";

@@ -1,6 +1,6 @@
 //! Everything that takes a path name, as a value.
 
-use crate::{OpenFlags, SetAttributes};
+use crate::{OpenFlags, SetAttributes, XattrOp};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,12 @@ pub enum PathOp {
         follow: bool,
         empty_ok: bool,
         set: SetAttributes,
+    },
+    /// getxattr(2) and its kin.
+    Xattr {
+        path: Vec<u8>,
+        follow: bool,
+        op: XattrOp,
     },
     Mount {
         source: Vec<u8>,

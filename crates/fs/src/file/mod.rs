@@ -11,6 +11,7 @@ pub mod poll;
 pub mod sigio;
 mod transfer;
 pub mod waiting;
+mod xattr;
 
 pub use across::{Gained, HeldBytes, Observed, SignalView};
 pub use control::{Control, ControlAnswer};
@@ -21,7 +22,7 @@ pub use waiting::Patience;
 
 use abi::{
     signal::SignalSet, Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, OpenFlags, SetAttributes,
-    Whence,
+    Whence, XattrOp,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use anonymous::StatusFlags;
@@ -111,6 +112,10 @@ pub trait File: Any + Send + Sync + 'static {
     /// fchmod, fchown, futimens, ftruncate: applies what is Some, if `caller` may.
     fn set_attributes<'a>(&'a self, _caller: &'a Caller, _set: SetAttributes) -> BoxFuture<'a, Result<()>> {
         ready(Err(Errno::EINVAL))
+    }
+    /// fgetxattr and its kin. Get answers the value, List the names with a NUL behind each.
+    fn xattr<'a>(&'a self, caller: &'a Caller, op: XattrOp) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(async move { xattr::of_nameless(caller, self.attributes().await?.kind(), &op) })
     }
     /// Entries from the current position on that fit `budget` bytes in getdents64 form; advances. Empty
     /// at the end. EINVAL if not even one fits.

@@ -5,14 +5,16 @@
 //! may rely on them: `create` is called for a name that does not exist, while nobody else changes this
 //! directory, by somebody who may.
 
+pub mod acl;
 pub mod lease;
 pub mod listing;
 pub mod locks;
 
 use crate::{
     file::{ready, Destination, Source, Transfer},
-    Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
+    Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes, SetWhen,
 };
+use acl::{Acl, AclKind};
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
 use lease::Sharers;
@@ -94,7 +96,7 @@ pub trait Inode: Any + Send + Sync {
         None
     }
     /// Applies what is Some. `Timestamp::NOW` stands for the clock's time. Times of change are up to
-    /// the file system.
+    /// the file system. A new mode changes the access list, too ([`Acl::with_mode`]).
     fn set(&self, set: SetAttributes) -> BoxFuture<'_, Result<()>>;
     /// What statfs(2) says of its file system.
     fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>>;
@@ -114,6 +116,32 @@ pub trait Inode: Any + Send + Sync {
     /// How often contents could not be written back: each open description hears of that once.
     fn write_failures(&self) -> u64 {
         0
+    }
+
+    // Extended attributes. Who may do it has been checked, and names are those of system calls, never of an ACL.
+    /// The value of an attribute. ENODATA; EOPNOTSUPP: the file system has none of such a name.
+    fn xattr<'a>(&'a self, _name: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>>> {
+        ready(Err(Errno::EOPNOTSUPP))
+    }
+    /// The names of all attributes, also of ACLs and of those that not everybody may see.
+    fn xattrs(&self) -> BoxFuture<'_, Result<Vec<Vec<u8>>>> {
+        ready(Ok(Vec::new()))
+    }
+    /// Sets an attribute if `when` allows it; with None removes it, if there is one.
+    fn set_xattr<'a>(&'a self, _name: &'a [u8], _value: Option<&'a [u8]>, _when: SetWhen) -> BoxFuture<'a, Result<()>> {
+        ready(Err(Errno::EOPNOTSUPP))
+    }
+    /// Whether it has `security.capability`, which must not survive a write.
+    fn has_capabilities(&self) -> bool {
+        false
+    }
+    /// An ACL. Permission checks ask without waiting: the file system reads it with the inode. EOPNOTSUPP: files like this have none.
+    fn acl(&self, _kind: AclKind) -> Result<Option<Arc<Acl>>> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Replaces or removes an ACL, and sets the mode that goes with it: both or neither.
+    fn set_acl(&self, _kind: AclKind, _acl: Option<Arc<Acl>>, _mode: Option<u32>) -> BoxFuture<'_, Result<()>> {
+        ready(Err(Errno::EOPNOTSUPP))
     }
 
     /// Who else holds what the namespace has answered about it; None: nobody may, for it changes by itself.

@@ -1,7 +1,7 @@
 //! [`Anchor`]: what another kernel holds of a regular file that it opens by itself (remote/leased.rs).
 
-use super::{dentry::Location, files::RegularFile, walk::attributes};
-use crate::{locks::Owner, Attributes, Caller, File, Object, OpenFlags, Services};
+use super::{dentry::Location, files::RegularFile, walk::attributes, xattr};
+use crate::{locks::Owner, Attributes, Caller, File, Object, OpenFlags, Services, XattrOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{errno::Result, BoxFuture, Errno};
@@ -27,6 +27,10 @@ impl File for Anchor {
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
         Box::pin(attributes(self.at.inode()))
+    }
+
+    fn xattr<'a>(&'a self, caller: &'a Caller, op: XattrOp) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(xattr::run(caller, &self.at, op))
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {

@@ -107,7 +107,7 @@ impl LocalPaths {
         }
         walk.at.mount.check_writable()?;
         let above = attributes(&directory.inode).await?;
-        permission::may(&caller.credentials, &above, WRITE | EXEC)?;
+        permission::may_on(&caller.credentials, &directory.inode, &above, WRITE | EXEC)?;
         let _names = lease::change(&directory.inode, &[lease::OWN, lease::name(&name)]).await;
         let _links = lease::change(source.inode(), &[lease::OWN]).await;
         directory.inode.link(&name, source.inode()).await?;
@@ -263,12 +263,13 @@ impl LocalPaths {
         match &replaced {
             Some(replaced) => self.check_remove(caller, target, replaced).await?,
             None => {
-                permission::may(&caller.credentials, &attributes(target.inode()).await?, WRITE | EXEC)?;
+                let now = attributes(target.inode()).await?;
+                permission::may_on(&caller.credentials, target.inode(), &now, WRITE | EXEC)?;
             }
         }
         if is_directory && !Arc::ptr_eq(above, below) {
             // Its `..` changes, which is a write to it.
-            permission::may(&caller.credentials, &attributes(&dentry.inode).await?, WRITE)?;
+            permission::may_on(&caller.credentials, &dentry.inode, &attributes(&dentry.inode).await?, WRITE)?;
         }
         match (is_directory, replaces_directory) {
             _ if exchange => {}

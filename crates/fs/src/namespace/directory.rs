@@ -1,12 +1,12 @@
 //! Open directories.
 
-use super::{dentry::Location, files::Opened, walk::attributes};
+use super::{dentry::Location, files::Opened, walk::attributes, xattr};
 use crate::{
     anonymous::StatusFlags,
     control::{Control, ControlAnswer},
     file::{Access, Destination, Source, Transfer},
     inode::listing::{Listing, Scan, FIRST},
-    Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes, Whence,
+    Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes, Whence, XattrOp,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -102,6 +102,10 @@ impl File for DirFile {
 
     fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
         Box::pin(self.opened.set_attributes(caller, set))
+    }
+
+    fn xattr<'a>(&'a self, caller: &'a Caller, op: XattrOp) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(xattr::run(caller, &self.opened.at, op))
     }
 
     fn read_dir(&self, budget: usize) -> BoxFuture<'_, Result<Vec<DirEntry>>> {

@@ -1,13 +1,13 @@
 //! Open descriptions of regular files, and what they have in common with those of directories. Those of other files with names are in named.rs.
 
-use super::{dentry::Location, open::reopen_regular, permission, walk::attributes};
+use super::{dentry::Location, open::reopen_regular, permission, walk::attributes, xattr};
 use crate::{
     anonymous::StatusFlags,
     file::{Access, Destination, Source, Transfer},
     inode::{Extent, WriteAt},
     inotify, lease,
     locks::{Locked, Owner, WHOLE},
-    Attributes, Caller, File, Object, OpenFlags, Services, SetAttributes, Whence,
+    Attributes, Caller, File, Object, OpenFlags, Services, SetAttributes, Whence, XattrOp,
 };
 use abi::{LockConflict, LockMode, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -65,8 +65,9 @@ impl Opened {
         self.at.mount.check_writable()?;
         let now = attributes(self.at.inode()).await?;
         let event = inotify::of_change(&set);
-        let set = permission::check_set(caller, &now, set, true)?;
+        let set = permission::check_set(caller, self.at.inode(), &now, set, true)?;
         let _changing = lease::change(self.at.inode(), lease::of_change(&set)).await;
+        xattr::drop_by(self.at.inode(), &set).await?;
         self.at.inode().set(set).await?;
         self.at.dentry.tell(event);
         Ok(())
@@ -280,7 +281,7 @@ impl File for RegularFile {
         }
         let inode = self.opened.at.inode();
         let changing = inode.sharers().map(lease::Sharers::begin);
-        if !changing.as_ref().is_some_and(lease::Changing::is_shared) {
+        if !changing.as_ref().is_some_and(lease::Changing::is_shared) && !inode.has_capabilities() {
             if access.at.is_some() {
                 return self.write_here(from, access.at, None, changing, flags);
             }
@@ -295,6 +296,7 @@ impl File for RegularFile {
                 None => Some(self.position.lock().await),
             };
             let changing = lease::change(inode, &[lease::OWN]).await;
+            xattr::drop_capabilities(inode).await?;
             self.write_here(from, access.at, position, changing, flags).await
         })
     }
@@ -336,6 +338,10 @@ impl File for RegularFile {
         Box::pin(self.opened.set_attributes(caller, set))
     }
 
+    fn xattr<'a>(&'a self, caller: &'a Caller, op: XattrOp) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(xattr::run(caller, &self.opened.at, op))
+    }
+
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.opened.sync(data_only))
     }
@@ -352,6 +358,7 @@ impl File for RegularFile {
                 return Err(Errno::EFBIG);
             }
             let _changing = lease::change(self.opened.at.inode(), &[lease::OWN]).await;
+            xattr::drop_capabilities(self.opened.at.inode()).await?;
             self.opened.at.inode().allocate(mode, offset, len).await?;
             self.opened.at.dentry.tell(inotify::MODIFY);
             Ok(())

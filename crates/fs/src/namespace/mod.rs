@@ -21,6 +21,7 @@ mod paths;
 pub mod permission;
 mod query;
 mod walk;
+mod xattr;
 
 use cache::NameCache;
 pub use dentry::{Dentry, Location};
@@ -146,6 +147,9 @@ impl Paths for LocalPaths {
                 PathOp::Unlink { path, directory } => self.unlink(caller, base, &path, directory).await.map(done),
                 PathOp::SetAttributes { path, follow, empty_ok, set } => {
                     self.set_attributes(caller, base, &path, follow, empty_ok, set).await.map(done)
+                }
+                PathOp::Xattr { path, follow, op } => {
+                    self.xattr(caller, base, &path, follow, op).await.map(PathAnswer::Bytes)
                 }
                 PathOp::Mount { source, path, kind, flags, data } => {
                     self.mount(caller, base, source, &path, &kind, flags, &data).await.map(done)

@@ -1,12 +1,12 @@
 //! Open descriptions of what has a name and is neither a regular file nor a directory: O_PATH, and the cloak that gives a device, fifo or
 //! generated file the name it was opened by.
 
-use super::{dentry::Location, files::tell_of_close, permission, walk::attributes};
+use super::{dentry::Location, files::tell_of_close, permission, walk::attributes, xattr};
 use crate::{
     anonymous::{Open, StatusFlags},
     file::{Access, Destination, Fasync, HeldBytes, Observed, Source, Transfer},
     inotify, lease, Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags,
-    SetAttributes, Whence,
+    SetAttributes, Whence, XattrOp,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -54,6 +54,12 @@ impl File for PathFile {
     }
     fn set_attributes<'a>(&'a self, _caller: &'a Caller, _set: SetAttributes) -> BoxFuture<'a, Result<()>> {
         crate::file::ready(Err(Errno::EBADF))
+    }
+    fn xattr<'a>(&'a self, caller: &'a Caller, op: XattrOp) -> BoxFuture<'a, Result<Vec<u8>>> {
+        match &self.of {
+            PathTarget::Named(_) => crate::file::ready(Err(Errno::EBADF)),
+            PathTarget::File(file) => file.xattr(caller, op),
+        }
     }
     fn ioctl<'a>(&'a self, _: &'a Caller, _: u32, _: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
         crate::file::ready(Err(Errno::EBADF))
@@ -159,11 +165,14 @@ impl File for NodeFile {
         Box::pin(async move {
             // Truncating a device does nothing to be undone; Linux says EINVAL by descriptor.
             let now = attributes(self.at.inode()).await?;
-            let set = permission::check_set(caller, &now, set, true)?;
+            let set = permission::check_set(caller, self.at.inode(), &now, set, true)?;
             self.at.mount.check_writable()?;
             let _changing = lease::change(self.at.inode(), lease::of_change(&set)).await;
             self.at.inode().set(set).await
         })
+    }
+    fn xattr<'a>(&'a self, caller: &'a Caller, op: XattrOp) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(xattr::run(caller, &self.at, op))
     }
     fn read_dir(&self, budget: usize) -> BoxFuture<'_, Result<Vec<DirEntry>>> {
         self.inner.read_dir(budget)

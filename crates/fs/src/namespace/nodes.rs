@@ -24,6 +24,6 @@ pub(crate) async fn set_attributes(
     let Some(at) = at else { return identity.set(caller, set) };
     at.mount.check_writable()?;
     let now = at.inode().attributes().await?;
-    let set = check_set(caller, &now, set, true)?;
+    let set = check_set(caller, at.inode(), &now, set, true)?;
     at.inode().set(set).await
 }

@@ -10,7 +10,7 @@ use super::{
     named::{NodeFile, PathFile, PathTarget},
     permission::{self, READ, WRITE},
     walk::{attributes, place_of, Last, Target, Walk},
-    LocalPaths,
+    xattr, LocalPaths,
 };
 use crate::{
     file,
@@ -114,9 +114,11 @@ impl LocalPaths {
         let directory = attributes(at.inode()).await?;
         permission::may_use(&caller.credentials, at.inode(), &directory, WRITE | permission::EXEC)?;
         at.mount.check_writable()?;
-        let (mode, gid) = permission::inherit(caller, &directory, Kind::Regular, mode);
+        let start = permission::inherit(caller, at.inode(), &directory, Kind::Regular, mode)?;
+        let (mode, gid) = (start.mode, start.gid);
         let new = NewNode { mode, uid: caller.credentials.fsuid, gid, ..new_node(Kind::Regular, mode) };
         let inode = at.inode().create_unnamed(new).await?;
+        start.give(&inode).await?;
         let name = format!("#{}", inode.ino()).into_bytes();
         let dentry = Dentry::unnamed(inode, Some(at.dentry.clone()), name);
         let flags = flags - (OpenFlags::TMPFILE - OpenFlags::DIRECTORY) - OpenFlags::DIRECTORY;
@@ -136,16 +138,21 @@ impl LocalPaths {
         }
         walk.at.mount.check_writable()?;
         let above = attributes(&directory.inode).await?;
-        permission::may(&caller.credentials, &above, WRITE | permission::EXEC)?;
+        permission::may_on(&caller.credentials, &directory.inode, &above, WRITE | permission::EXEC)?;
         let device = matches!(new.kind, Kind::CharDevice | Kind::BlockDevice);
         if device && !caller.credentials.can(abi::capability::MKNOD) {
             return Err(Errno::EPERM);
         }
         let _names = lease::change(&directory.inode, &[lease::OWN, lease::name(name)]).await;
-        let (mode, gid) = permission::inherit(caller, &above, new.kind, new.mode);
-        let mode = if new.kind == Kind::Symlink { 0o777 } else { mode };
-        let new = NewNode { mode, uid: caller.credentials.fsuid, gid, ..new };
+        let start = permission::inherit(caller, &directory.inode, &above, new.kind, new.mode)?;
+        let mode = if new.kind == Kind::Symlink { 0o777 } else { start.mode };
+        let new = NewNode { mode, uid: caller.credentials.fsuid, gid: start.gid, ..new };
         let inode = directory.inode.create(name, new).await?;
+        if let Err(error) = start.give(&inode).await {
+            // A file without the list of its directory would be open to the wrong people.
+            directory.inode.unlink(name, &inode).await?;
+            return Err(error);
+        }
         self.make_room_for_name().await;
         // A directory that believes nothing (a generated tree) makes nothing either, so this is cached.
         let dentry = directory.learn(name, Some(inode), &self.names, self.now()).ok_or(Errno::EIO)?;
@@ -362,6 +369,7 @@ pub(super) async fn check_not_executed(services: &Services, inode: &Arc<dyn Inod
 /// O_TRUNC.
 async fn empty(inode: &Arc<dyn Inode>) -> Result<()> {
     let _changing = lease::change(inode, &[lease::OWN]).await;
+    xattr::drop_capabilities(inode).await?;
     inode.set(SetAttributes { size: Some(0), ..SetAttributes::default() }).await
 }
 

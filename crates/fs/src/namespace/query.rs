@@ -4,7 +4,7 @@ use super::{
     mount::flags,
     permission,
     walk::{attributes, location_of, place_of, Target, Walk, PATH_MAX},
-    LocalPaths,
+    xattr, LocalPaths,
 };
 use crate::{
     file, inotify, inotify::Inotify, lease, Attributes, Base, Caller, Credentials, File, FileSystemInfo, Kind,
@@ -36,7 +36,14 @@ async fn set_nameless(caller: &Caller, file: &Arc<dyn File>, set: SetAttributes)
 }
 
 impl LocalPaths {
-    async fn target(&self, caller: &Caller, base: &Base, path: &[u8], follow: bool, empty_ok: bool) -> Result<Target> {
+    pub(super) async fn target(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        path: &[u8],
+        follow: bool,
+        empty_ok: bool,
+    ) -> Result<Target> {
         if path.is_empty() && empty_ok {
             return Ok(match place_of(&*base.at) {
                 Some(location) => Target::At(location.clone()),
@@ -198,8 +205,9 @@ impl LocalPaths {
             return Err(Errno::EOPNOTSUPP);
         }
         let event = inotify::of_change(&set);
-        let set = permission::check_set(caller, &now, set, false)?;
+        let set = permission::check_set(caller, location.inode(), &now, set, false)?;
         let _changing = lease::change(location.inode(), lease::of_change(&set)).await;
+        xattr::drop_by(location.inode(), &set).await?;
         location.inode().set(set).await?;
         location.dentry.tell(event);
         Ok(())
@@ -215,7 +223,7 @@ impl LocalPaths {
             Target::File(file) => location_of(&file)?,
         };
         let now = attributes(location.inode()).await?;
-        permission::may(&caller.credentials, &now, permission::READ)?;
+        permission::may_on(&caller.credentials, location.inode(), &now, permission::READ)?;
         if mask & inotify::ONLY_DIRECTORY != 0 && now.kind() != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }

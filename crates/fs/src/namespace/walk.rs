@@ -287,7 +287,7 @@ impl<'a> Walk<'a> {
         if self.caller.credentials.can(abi::capability::DAC_OVERRIDE) {
             return Ok(());
         }
-        permission::may(&self.caller.credentials, &attributes(inode).await?, EXEC)
+        permission::may_on(&self.caller.credentials, inode, &attributes(inode).await?, EXEC)
     }
 
     /// The child `name` of `self.at`, with what is mounted on it.

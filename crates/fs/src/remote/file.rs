@@ -10,7 +10,7 @@ use crate::{
     control::{Control, ControlAnswer},
     file::{Access, Destination, Gained, HeldBytes, Observed, SignalView, Source, Transfer},
     waiting::{Patience, MUST_WAIT},
-    Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence,
+    Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence, XattrOp,
 };
 use abi::{signal::SignalSet, FileOwner, LockConflict, LockOp, OwnerChange};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -28,8 +28,8 @@ use machine::{
 use messages::{
     fs::{
         FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileReadDir, FileRelease,
-        FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSetOwner, FileSync, FileWatch, Opened,
-        SignalsSeen, WaitPlace, INLINE_BYTES,
+        FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSetOwner, FileSync, FileWatch, FileXattr,
+        Opened, SignalsSeen, WaitPlace, INLINE_BYTES,
     },
     Request,
 };
@@ -278,6 +278,11 @@ impl File for RemoteFile {
 
     fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
         let message = FileSetAttributes { id: self.name.id, caller: caller.clone(), set };
+        Box::pin(async move { self.ask(message).await? })
+    }
+
+    fn xattr<'a>(&'a self, caller: &'a Caller, op: XattrOp) -> BoxFuture<'a, Result<Vec<u8>>> {
+        let message = FileXattr { id: self.name.id, caller: caller.clone(), op };
         Box::pin(async move { self.ask(message).await? })
     }
 

@@ -16,7 +16,7 @@ use crate::{
     anonymous::Open,
     anonymous::{SETTABLE, TRANSIENT},
     file::{self, Access, Destination, Source, Transfer, NEEDS_BUFFER},
-    Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
+    Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence, XattrOp,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -322,6 +322,11 @@ impl File for LeasedFile {
 
     fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.real().await?.set_attributes(caller, set).await })
+    }
+
+    /// They are the file's, whoever has it open.
+    fn xattr<'a>(&'a self, caller: &'a Caller, op: XattrOp) -> BoxFuture<'a, Result<Vec<u8>>> {
+        self.anchor.file.xattr(caller, op)
     }
 
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {

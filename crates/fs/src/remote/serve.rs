@@ -46,6 +46,9 @@ pub fn register(remote: &Arc<Remote>) {
     serve.on::<FileSetAttributes, _, _>(|remote, _, FileSetAttributes { id, caller, set }| async move {
         remote.exports.get(id)?.set_attributes(&caller, set).await
     });
+    serve.on::<FileXattr, _, _>(|remote, _, FileXattr { id, caller, op }| async move {
+        remote.exports.get(id)?.xattr(&caller, op).await
+    });
     serve.on::<FileReadDir, _, _>(|remote, _, FileReadDir { id, budget }| async move {
         remote.exports.get(id)?.read_dir(budget as usize).await
     });

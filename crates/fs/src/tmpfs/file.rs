@@ -141,6 +141,9 @@ const MFD_EXEC: u32 = 16;
 /// MFD_CLOEXEC is for the descriptor.
 const MFD_KNOWN: u32 = 1 | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC;
 
+/// The file itself, and 64 KiB of extended attributes.
+const MEMFD_INODES: usize = 1 + 64;
+
 /// The tree that files without names belong to: nobody can reach its root.
 struct Nowhere(Arc<TmpInode>);
 
@@ -160,7 +163,7 @@ pub fn memfd(services: &Arc<Services>, name: &[u8], flags: u32) -> Result<Arc<dy
     if flags & !MFD_KNOWN != 0 || flags & both == both || name.len() > 249 {
         return Err(Errno::EINVAL);
     }
-    let shared = Shared::new(services, Most { pages: usize::MAX, inodes: 1 });
+    let shared = Shared::new(services, Most { pages: usize::MAX, inodes: MEMFD_INODES });
     let new = NewNode {
         kind: Kind::Regular,
         mode: if flags & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 },

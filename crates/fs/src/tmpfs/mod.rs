@@ -2,12 +2,13 @@
 //!
 //! Serves /tmp and /dev, the writable layer of the root, memfd_create(2) and shared anonymous memory.
 //! Names and attributes are plain structures of one kernel; contents are a [`PageCache`] with nothing
-//! below it. Each tmpfs has an account of its own, which its pages, files and names are charged to: `size=` and
+//! below it. Each tmpfs has an account of its own, which its pages, files, names and extended attributes are charged to: `size=` and
 //! `nr_inodes=` are the account's limits (ENOSPC).
 
 mod file;
 mod names;
 mod node;
+mod xattrs;
 
 pub use file::{anonymous_object, memfd, seals};
 pub use node::TmpInode;

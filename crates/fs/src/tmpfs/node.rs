@@ -3,18 +3,28 @@
 use super::{
     file,
     names::{Named, Names},
+    xattrs::{Replaced, Xattrs},
     Shared,
 };
 use crate::{
     file::{ready, Destination, Source, Transfer},
-    inode::{listing::Listing, same, Attachment, Extent, Followed, NewNode, WriteAt},
+    inode::{
+        acl::{Acl, AclKind},
+        listing::Listing,
+        same, Attachment, Extent, Followed, NewNode, WriteAt,
+    },
     lease::Sharers,
     locks::LockTable,
-    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
+    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, SetWhen, Timestamp,
 };
 use alloc::{boxed::Box, collections::LinkedList, sync::Arc, vec::Vec};
-use core::any::Any;
-use machine::{account::Charge, errno::Result, sync::Lock, BoxFuture, Errno, PAGE_SIZE};
+use core::{
+    any::Any,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+use machine::{
+    account::Charge, collections::try_with_capacity, errno::Result, sync::Lock, BoxFuture, Errno, PAGE_SIZE,
+};
 
 /// Size that a directory shows, and what each of its names adds, as Linux's tmpfs (BOGO_DIRENT_SIZE).
 const NAME_SIZE: u64 = 20;
@@ -29,6 +39,8 @@ pub struct TmpInode {
     locks: LockTable,
     attachment: Attachment,
     sharers: Sharers,
+    /// Has `security.capability`: each write asks.
+    has_capabilities: AtomicBool,
     /// What the union above keeps with this node (opaque, origin).
     pub(crate) mark: Attachment,
     _charge: Charge,
@@ -43,6 +55,7 @@ pub(super) struct Meta {
     modified: Timestamp,
     changed: Timestamp,
     pub(super) seals: u32,
+    xattrs: Xattrs,
 }
 
 pub(super) enum Body {
@@ -91,11 +104,13 @@ impl TmpInode {
                 modified: now,
                 changed: now,
                 seals: file::seals::SEAL,
+                xattrs: Xattrs::default(),
             }),
             body,
             locks: LockTable::default(),
             attachment: Attachment::default(),
             sharers: Sharers::default(),
+            has_capabilities: AtomicBool::new(false),
             mark: Attachment::default(),
             _charge: charge,
         })
@@ -141,6 +156,17 @@ impl TmpInode {
         let now = self.now();
         let mut meta = self.meta.lock();
         (meta.modified, meta.changed) = (now, now);
+    }
+
+    fn change_xattrs(&self, change: impl FnOnce(&mut Meta) -> Result<Replaced>) -> Result<()> {
+        let now = self.now();
+        let mut meta = self.meta.lock();
+        let replaced = change(&mut meta)?;
+        meta.changed = now;
+        self.has_capabilities.store(meta.xattrs.has_capabilities(), Relaxed);
+        drop(meta);
+        drop(replaced);
+        Ok(())
     }
 
     fn add_links(&self, links: i32) {
@@ -285,7 +311,12 @@ impl Inode for TmpInode {
             }
             let now = self.now();
             let time = |time: Timestamp| if time == Timestamp::NOW { now } else { time };
+            let mut _replaced = Replaced::default();
             let mut meta = self.meta.lock();
+            if let (Some(mode), Some(acl)) = (set.mode, meta.xattrs.acl(AclKind::Access)) {
+                let acl = Arc::new(acl.with_mode(mode)?);
+                _replaced = meta.xattrs.set_acl(&self.shared.account, AclKind::Access, Some(acl))?;
+            }
             meta.mode = set.mode.unwrap_or(meta.mode);
             meta.uid = set.uid.unwrap_or(meta.uid);
             meta.gid = set.gid.unwrap_or(meta.gid);
@@ -301,6 +332,42 @@ impl Inode for TmpInode {
 
     fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>> {
         ready(Ok(self.shared.info()))
+    }
+
+    fn xattr<'a>(&'a self, name: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>>> {
+        let value = self.meta.lock().xattrs.get(name);
+        ready(value.and_then(|value| {
+            let mut copy = try_with_capacity(value.len())?;
+            copy.extend_from_slice(&value);
+            Ok(copy)
+        }))
+    }
+
+    fn xattrs(&self) -> BoxFuture<'_, Result<Vec<Vec<u8>>>> {
+        ready(self.meta.lock().xattrs.names())
+    }
+
+    fn set_xattr<'a>(&'a self, name: &'a [u8], value: Option<&'a [u8]>, when: SetWhen) -> BoxFuture<'a, Result<()>> {
+        ready(self.change_xattrs(|meta| meta.xattrs.set(&self.shared.account, name, value, when)))
+    }
+
+    fn has_capabilities(&self) -> bool {
+        self.has_capabilities.load(Relaxed)
+    }
+
+    fn acl(&self, kind: AclKind) -> Result<Option<Arc<Acl>>> {
+        match self.kind {
+            Kind::Symlink => Err(Errno::EOPNOTSUPP),
+            _ => Ok(self.meta.lock().xattrs.acl(kind)),
+        }
+    }
+
+    fn set_acl(&self, kind: AclKind, acl: Option<Arc<Acl>>, mode: Option<u32>) -> BoxFuture<'_, Result<()>> {
+        ready(self.change_xattrs(|meta| {
+            let replaced = meta.xattrs.set_acl(&self.shared.account, kind, acl)?;
+            meta.mode = mode.unwrap_or(meta.mode);
+            Ok(replaced)
+        }))
     }
 
     fn locks(&self) -> Option<&LockTable> {

@@ -6,8 +6,8 @@
 use super::{mark, node::UnionInode, set_mark, tmp, Mark};
 use crate::{
     file::{Destination, Source},
-    inode::{Followed, NewNode, WriteAt},
-    lease, Inode, Kind, SetAttributes,
+    inode::{acl::AclKind, Followed, NewNode, WriteAt},
+    lease, Inode, Kind, SetAttributes, SetWhen,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{collections::try_filled, errno::Result, BoxFuture, Errno};
@@ -75,6 +75,7 @@ impl UnionInode {
         if kind == Kind::Regular && contents {
             copy_contents(lower, &upper).await?;
         }
+        copy_xattrs(lower, &upper).await?;
         let times = SetAttributes {
             accessed: Some(attributes.accessed),
             modified: Some(attributes.modified),
@@ -93,6 +94,22 @@ impl UnionInode {
         tmp(&upper)?.set_origin(links, attributes.accessed, attributes.modified);
         Ok(upper)
     }
+}
+
+async fn copy_xattrs(lower: &Arc<dyn Inode>, upper: &Arc<dyn Inode>) -> Result<()> {
+    for name in lower.xattrs().await? {
+        if let Some(kind) = AclKind::of_name(&name) {
+            upper.set_acl(kind, lower.acl(kind)?, None).await?;
+            continue;
+        }
+        match lower.xattr(&name).await {
+            Ok(value) => upper.set_xattr(&name, Some(&value), SetWhen::ALWAYS).await?,
+            // Removed since it was listed.
+            Err(Errno::ENODATA) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 async fn copy_contents(lower: &Arc<dyn Inode>, upper: &Arc<dyn Inode>) -> Result<()> {

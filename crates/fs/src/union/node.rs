@@ -3,10 +3,14 @@
 use super::{copy::is_whiteout, list::last_position, mark, Shared, UPPER_INO};
 use crate::{
     file::{Destination, Source, Transfer},
-    inode::{listing::Listing, Attachment, Extent, Followed, NewNode, WriteAt, FOREVER},
+    inode::{
+        acl::{Acl, AclKind},
+        listing::Listing,
+        Attachment, Extent, Followed, NewNode, WriteAt, FOREVER,
+    },
     lease::Sharers,
     locks::LockTable,
-    Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, SetAttributes,
+    Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, SetAttributes, SetWhen,
 };
 use alloc::{
     boxed::Box,
@@ -232,6 +236,55 @@ impl Inode for UnionInode {
     fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>> {
         // The room there is, is that of the upper tree.
         self.shared.root.info()
+    }
+
+    fn xattr<'a>(&'a self, name: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(async move {
+            match self.top()?.xattr(name).await {
+                // A copy could have one: what is true of the upper tree is true of all files.
+                Err(Errno::EOPNOTSUPP) if self.upper().is_none() => {
+                    self.shared.root.xattr(name).await.and(Err(Errno::ENODATA))
+                }
+                value => value,
+            }
+        })
+    }
+
+    fn xattrs(&self) -> BoxFuture<'_, Result<Vec<Vec<u8>>>> {
+        Box::pin(async move { self.top()?.xattrs().await })
+    }
+
+    fn set_xattr<'a>(&'a self, name: &'a [u8], value: Option<&'a [u8]>, when: SetWhen) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if value.is_none() && self.upper().is_none() {
+                // What is not there is not worth a copy.
+                match self.xattr(name).await {
+                    Err(Errno::ENODATA) => return when.check(false),
+                    value => value?,
+                };
+            }
+            self.raise(true).await?.set_xattr(name, value, when).await
+        })
+    }
+
+    fn has_capabilities(&self) -> bool {
+        self.top().is_ok_and(|top| top.has_capabilities())
+    }
+
+    fn acl(&self, kind: AclKind) -> Result<Option<Arc<Acl>>> {
+        match self.top()?.acl(kind) {
+            Err(Errno::EOPNOTSUPP) if self.kind != Kind::Symlink => Ok(None),
+            acl => acl,
+        }
+    }
+
+    fn set_acl(&self, kind: AclKind, acl: Option<Arc<Acl>>, mode: Option<u32>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if acl.is_none() && mode.is_none() && self.acl(kind)?.is_none() {
+                return Ok(());
+            }
+            self.raise(true).await?.set_acl(kind, acl, mode).await
+        })
     }
 
     fn locks(&self) -> Option<&LockTable> {

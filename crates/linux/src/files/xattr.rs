@@ -1,23 +1,31 @@
-//! Extended attributes: no file system here has any (man 7 xattr). A file has an empty list of them, and
-//! reading or writing one is refused as Linux does for a file system without support.
+//! Extended attributes (man 7 xattr): setxattr(2), getxattr(2), listxattr(2), removexattr(2) and their kin.
+//!
+//! Here are the arguments, in the order in which Linux looks at them. Who may do what is the namespace's to say, and what can be kept the
+//! file system's.
 
 use super::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::call::{Call, AT_FDCWD};
 use alloc::vec::Vec;
-use fs::{Kind, PathAnswer, PathOp};
+use fs::{PathAnswer, PathOp, SetWhen, XattrOp};
 use machine::{errno::Result, Errno};
 
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: u64 = 65536;
+/// XATTR_LIST_MAX
+const LIST_MAX: u64 = 65536;
 
-async fn find(call: &Call<'_>, flags: u64) -> Result<Kind> {
+const XATTR_CREATE: u64 = 1;
+const XATTR_REPLACE: u64 = 2;
+
+/// Does `op` to the file that the first argument names.
+async fn run(call: &Call<'_>, flags: u64, op: XattrOp) -> Result<Vec<u8>> {
     if flags & AT_EMPTY_PATH != 0 {
-        return Ok(call.file(0).await?.attributes().await?.kind());
+        return call.file(0).await?.xattr(&call.caller(), op).await;
     }
     let path = call.path(0).await?;
-    let op = PathOp::Stat { path: path.clone(), follow: flags & AT_SYMLINK_NOFOLLOW == 0, empty_ok: false };
+    let op = PathOp::Xattr { path: path.clone(), follow: flags & AT_SYMLINK_NOFOLLOW == 0, op };
     match call.at_path(AT_FDCWD, &path, op).await? {
-        PathAnswer::Attributes(attributes) => Ok(attributes.kind()),
+        PathAnswer::Bytes(bytes) => Ok(bytes),
         _ => Err(Errno::EIO),
     }
 }
@@ -32,30 +40,48 @@ async fn name_of(call: &Call<'_>) -> Result<Vec<u8>> {
     }
 }
 
-async fn one(call: &Call<'_>, flags: u64, write: bool) -> Result<u64> {
-    let name = name_of(call).await?;
-    let kind = find(call, flags).await?;
-    // Only files and directories can have attributes of users (man 7 xattr), whatever the file system.
-    let special = !matches!(kind, Kind::Regular | Kind::Directory);
-    Err(match (name.starts_with(b"user.") && special, write) {
-        (true, true) => Errno::EPERM,
-        (true, false) => Errno::ENODATA,
-        (false, _) => Errno::EOPNOTSUPP,
-    })
+/// Gives the program a value or a list: into the buffer that arguments `index` and the next one are, or with size 0 only its length. `most`:
+/// what a buffer is looked at for; who gives that much and gets more finds E2BIG.
+async fn give(call: &Call<'_>, index: usize, bytes: &[u8], most: u64) -> Result<u64> {
+    let (len, size) = (bytes.len() as u64, call.arg(index + 1));
+    match size {
+        0 => return Ok(len),
+        _ if len > size.min(most) => return Err(if size >= most { Errno::E2BIG } else { Errno::ERANGE }),
+        _ => {}
+    }
+    if !bytes.is_empty() {
+        call.space().write(call.pointer(index), bytes).await?;
+    }
+    Ok(len)
 }
 
 async fn set(call: &Call<'_>, flags: u64) -> Result<u64> {
-    super::check_flags(call.arg(4), 3)?;
-    name_of(call).await?;
+    let how = call.arg(4);
+    super::check_flags(how, XATTR_CREATE | XATTR_REPLACE)?;
+    let name = name_of(call).await?;
     if call.arg(3) > XATTR_SIZE_MAX {
         return Err(Errno::E2BIG);
     }
-    call.bytes(call.pointer(2), call.arg(3) as usize, XATTR_SIZE_MAX as usize).await?;
-    one(call, flags, true).await
+    let value = call.bytes(call.pointer(2), call.arg(3) as usize, XATTR_SIZE_MAX as usize).await?;
+    let when = SetWhen { present: how & XATTR_CREATE == 0, missing: how & XATTR_REPLACE == 0 };
+    run(call, flags, XattrOp::Set { name, value, when }).await?;
+    Ok(0)
+}
+
+async fn get(call: &Call<'_>, flags: u64) -> Result<u64> {
+    let name = name_of(call).await?;
+    let value = run(call, flags, XattrOp::Get { name }).await?;
+    give(call, 2, &value, XATTR_SIZE_MAX).await
 }
 
 async fn list(call: &Call<'_>, flags: u64) -> Result<u64> {
-    find(call, flags).await?;
+    let names = run(call, flags, XattrOp::List).await?;
+    give(call, 1, &names, LIST_MAX).await
+}
+
+async fn remove(call: &Call<'_>, flags: u64) -> Result<u64> {
+    let name = name_of(call).await?;
+    run(call, flags, XattrOp::Remove { name }).await?;
     Ok(0)
 }
 
@@ -72,15 +98,15 @@ pub(crate) async fn fsetxattr(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn getxattr(call: &mut Call<'_>) -> Result<u64> {
-    one(call, 0, false).await
+    get(call, 0).await
 }
 
 pub(crate) async fn lgetxattr(call: &mut Call<'_>) -> Result<u64> {
-    one(call, AT_SYMLINK_NOFOLLOW, false).await
+    get(call, AT_SYMLINK_NOFOLLOW).await
 }
 
 pub(crate) async fn fgetxattr(call: &mut Call<'_>) -> Result<u64> {
-    one(call, AT_EMPTY_PATH, false).await
+    get(call, AT_EMPTY_PATH).await
 }
 
 pub(crate) async fn listxattr(call: &mut Call<'_>) -> Result<u64> {
@@ -96,13 +122,13 @@ pub(crate) async fn flistxattr(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn removexattr(call: &mut Call<'_>) -> Result<u64> {
-    one(call, 0, true).await
+    remove(call, 0).await
 }
 
 pub(crate) async fn lremovexattr(call: &mut Call<'_>) -> Result<u64> {
-    one(call, AT_SYMLINK_NOFOLLOW, true).await
+    remove(call, AT_SYMLINK_NOFOLLOW).await
 }
 
 pub(crate) async fn fremovexattr(call: &mut Call<'_>) -> Result<u64> {
-    one(call, AT_EMPTY_PATH, true).await
+    remove(call, AT_EMPTY_PATH).await
 }

@@ -13,7 +13,7 @@ pub use sockets::*;
 use abi::signal::SignalSet;
 use abi::{
     Attributes, Caller, DirEntry, Events, FileOwner, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, OwnerChange,
-    PathOp, SetAttributes, Whence,
+    PathOp, SetAttributes, Whence, XattrOp,
 };
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
@@ -443,4 +443,14 @@ messages! {
         /// Whether the sender must hear of closes of files that were opened without asking it.
         watched: bool,
     } -> Vec<(u64, u64)>, High;
+
+    /// fgetxattr, fsetxattr, flistxattr, fremovexattr. Answered with the value or the names, a NUL behind each; a change answers no bytes.
+    file_xattr: FileXattr {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Who makes the system call.
+        caller: Caller,
+        /// What is done, to which attribute.
+        op: XattrOp,
+    } -> Result<Vec<u8>>, Low;
 }

@@ -6,8 +6,8 @@ use crate::{
     inode::{Inode, NewNode},
     lease::Sharers,
     tmpfs::Tmpfs,
-    Attributes, Base, Caller, Clock, FileSystem, FileSystemInfo, Kind, LocalPaths, Services, SetAttributes, Timestamp,
-    Whence,
+    Attributes, Base, Caller, Clock, FileSystem, FileSystemInfo, Kind, LocalPaths, Services, SetAttributes, SetWhen,
+    Timestamp, Whence, XattrOp,
 };
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -233,6 +233,53 @@ fn what_nobody_changes_is_asked_for_once() {
     world.machine.kernels[1].reclaim();
     world.machine.settle();
     assert_eq!(world.machine.kernels[0].exported(), 1, "the root directory");
+}
+
+#[test]
+fn attributes_of_other_kernels_cost_a_message_and_change_what_was_kept() {
+    let world = world(2);
+    world.put("/f", b"hello");
+    let run = |kernel, op| match world.root(kernel, PathOp::Xattr { path: "/f".into(), follow: true, op }) {
+        Ok(PathAnswer::Bytes(bytes)) => Ok(bytes),
+        Ok(_) => panic!("no bytes"),
+        Err(error) => Err(error),
+    };
+    let get = |kernel, name: &str| run(kernel, XattrOp::Get { name: name.into() });
+    let set = |kernel, name: &str, value: &[u8]| {
+        run(kernel, XattrOp::Set { name: name.into(), value: value.into(), when: SetWhen::ALWAYS }).map(drop)
+    };
+    // So much goes in pieces, which are told as one message.
+    let long = vec![7; 65536];
+    assert_eq!(world.messages(|| set(1, "user.a", &long).unwrap()), 1);
+    assert_eq!(world.messages(|| assert_eq!(get(1, "user.a").as_ref(), Ok(&long))), 1);
+    let file = world.open(1, "/f", OpenFlags::empty()).unwrap();
+    let by_file = || world.machine.run(file.xattr(&caller(1), XattrOp::List)).unwrap();
+    assert_eq!(world.messages(|| assert_eq!(by_file(), b"user.a\0")), 1);
+    assert_eq!(get(0, "user.a"), Ok(long));
+    assert_eq!(get(1, "user.none"), Err(Errno::ENODATA));
+    let acl = |user: u16| {
+        let entries = [[1, 6, !0, !0], [2, 4, user, 0], [4, 0, !0, !0], [16, 4, !0, !0], [32, 0, !0, !0]];
+        [2, 0].iter().chain(entries.as_flattened()).flat_map(|half: &u16| half.to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let may = |uid| {
+        let mut caller = user(1, uid);
+        (caller.credentials.fsuid, caller.credentials.fsgid) = (uid, 99);
+        world
+            .run(1, &caller, PathOp::Open { path: "/f".into(), flags: OpenFlags::empty(), mode: 0, resolve: 0 })
+            .is_ok()
+    };
+    for _ in 0..2 {
+        let before = (0..2).map(|_| world.stat(1, "/f").unwrap()).last().unwrap();
+        set(0, "user.a", b"short").unwrap();
+        let after = world.stat(1, "/f").unwrap();
+        assert!(after.changed > before.changed && after.mode == before.mode);
+        set(0, "system.posix_acl_access", &acl(7)).unwrap();
+        assert_eq!((world.stat(1, "/f").unwrap().mode & 0o777, may(7), may(8)), (0o640, true, false));
+        set(0, "system.posix_acl_access", &acl(8)).unwrap();
+        assert_eq!((may(7), may(8)), (false, true));
+        run(1, XattrOp::Remove { name: "system.posix_acl_access".into() }).unwrap();
+        assert_eq!((may(7), may(8)), (false, false));
+    }
 }
 
 #[test]
