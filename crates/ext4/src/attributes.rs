@@ -65,14 +65,6 @@ struct Attribute {
     value: Vec<u8>,
 }
 
-/// Where a table lies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// In the bytes of an inode, from here on.
-    Inode(usize),
-    Block,
-}
-
 fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(4)
 }
@@ -238,25 +230,23 @@ fn acl_from_disk(disk: &[u8]) -> Result<Vec<u8>> {
 }
 
 impl Handle<'_> {
-    /// Where attributes are in the bytes of an inode; None: there is no room for any.
-    fn inode_table(&self, bytes: &[u8]) -> Result<Option<Place>> {
+    /// Where attributes begin in the bytes of an inode; None: there is no room for any.
+    fn inode_table(&self, bytes: &[u8]) -> Result<Option<usize>> {
         let extra = usize::from(u16_at(bytes, 0x80)) * usize::from(bytes.len() > 128);
         let at = 128 + extra;
         match extra {
             0 => Ok(None),
             _ if !extra.is_multiple_of(4) || at > bytes.len() => Err(Error::Corrupt("an inode's size")),
             // The magic number, and an end.
-            _ => Ok((at + 8 <= bytes.len()).then_some(Place::Inode(at))),
+            _ => Ok((at + 8 <= bytes.len()).then_some(at)),
         }
     }
 
-    /// The attributes in the inode itself, and where they are.
-    fn in_inode(&self, inode: &Inode) -> Result<(Vec<Attribute>, Option<Place>)> {
+    /// The attributes in the inode itself, and where they begin there.
+    fn in_inode(&self, inode: &Inode) -> Result<(Vec<Attribute>, Option<usize>)> {
         let bytes = self.inode_bytes_read(inode.number)?;
         match self.inode_table(bytes)? {
-            Some(Place::Inode(at)) if u32_at(bytes, at) == MAGIC => {
-                Ok((parse(bytes, at + 4, at + 4)?, Some(Place::Inode(at))))
-            }
+            Some(at) if u32_at(bytes, at) == MAGIC => Ok((parse(bytes, at + 4, at + 4)?, Some(at))),
             place => Ok((Vec::new(), place)),
         }
     }
@@ -344,10 +334,7 @@ impl Handle<'_> {
             let attribute = Attribute { index, name: copied(rest)?, value };
             near.try_reserve(1).map_err(|_| Error::NoMemory)?;
             near.insert(kept.unwrap_or(near.len()), attribute);
-            let room = match place {
-                Some(Place::Inode(at)) => self.superblock().inode_bytes - at - 4,
-                _ => 0,
-            };
+            let room = place.map_or(0, |at| self.superblock().inode_bytes - at - 4);
             changes_near = true;
             if !fits(&near, room) {
                 let attribute = near.remove(kept.unwrap_or(near.len() - 1));
@@ -362,7 +349,7 @@ impl Handle<'_> {
         if changes_far {
             self.put_block(inode, &far)?;
         }
-        if let (true, Some(Place::Inode(at))) = (changes_near, place) {
+        if let (true, Some(at)) = (changes_near, place) {
             let bytes = self.inode_bytes(inode.number)?;
             put_u32(bytes, at, if near.is_empty() { 0 } else { MAGIC });
             store(bytes, &near, at + 4, at + 4, false);

@@ -1,5 +1,6 @@
 //! Extended attributes and ACLs: who pays for them, what of them is copied up, and who may do what. What Linux answers to what is compared in
 //! tests/guest/xattr.c.
+#![allow(clippy::disallowed_methods)]
 
 mod common;
 

@@ -27,8 +27,7 @@ fn writable(bytes: Vec<u8>) -> Volume<Disk> {
 
 fn bytes(volume: Volume<Disk>) -> Vec<u8> {
     now(volume.write_home()).unwrap();
-    let bytes = volume.device().bytes.lock().unwrap().clone();
-    bytes
+    volume.device().bytes.lock().unwrap().clone()
 }
 
 fn file(volume: &Volume<Disk>, name: &str) -> Inode {
@@ -173,7 +172,7 @@ fn there_is_room_for_so_much() {
         assert_eq!(get(&volume, "f", "user.1").unwrap(), [1; 50]);
         // The longest name.
         let (removed, long) = ("user.0", format!("user.{}", "n".repeat(250)));
-        (0..5).for_each(|index| drop(set(&volume, "f", &format!("user.{index}"), None).unwrap()));
+        (0..5).for_each(|index| assert_eq!(set(&volume, "f", &format!("user.{index}"), None), Ok(true)));
         assert_eq!(get(&volume, "f", removed), None);
         assert!(set(&volume, "f", &long, Some(b"v")).unwrap());
         let mut image = bytes(volume);

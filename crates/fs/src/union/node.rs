@@ -126,7 +126,12 @@ impl UnionInode {
 
     /// Where reading happens.
     pub(super) fn top(&self) -> Result<Arc<dyn Inode>> {
-        self.upper().or_else(|| self.lower.clone()).ok_or(Errno::ESTALE)
+        self.shown().cloned().ok_or(Errno::ESTALE)
+    }
+
+    /// The same, to be looked at.
+    fn shown(&self) -> Option<&Arc<dyn Inode>> {
+        self.upper.get().or(self.lower.as_ref())
     }
 
     /// The lower directory whose names show through, if any.
@@ -268,11 +273,11 @@ impl Inode for UnionInode {
     }
 
     fn has_capabilities(&self) -> bool {
-        self.top().is_ok_and(|top| top.has_capabilities())
+        self.shown().is_some_and(|top| top.has_capabilities())
     }
 
     fn acl(&self, kind: AclKind) -> Result<Option<Arc<Acl>>> {
-        match self.top()?.acl(kind) {
+        match self.shown().ok_or(Errno::ESTALE)?.acl(kind) {
             Err(Errno::EOPNOTSUPP) if self.kind != Kind::Symlink => Ok(None),
             acl => acl,
         }
@@ -399,7 +404,7 @@ impl Inode for UnionInode {
     }
 
     fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
-        match self.upper.get().or(self.lower.as_ref()) {
+        match self.shown() {
             Some(node) => node.read(to, offset),
             None => Transfer::Done(Err(Errno::ESTALE)),
         }

@@ -91,7 +91,8 @@ pub(crate) fn charged(call: &Call<'_>, bytes: usize, read: Option<&dyn File>) ->
     Ok((try_filled(bytes, 0).map_err(|_| Errno::ENOBUFS)?, charge))
 }
 
-fn charge(call: &Call<'_>, bytes: usize, read: Option<&dyn File>) -> Result<Charge> {
+/// The same without the bytes, for who gets them from elsewhere.
+pub(super) fn charge(call: &Call<'_>, bytes: usize, read: Option<&dyn File>) -> Result<Charge> {
     if bytes <= PAGE_SIZE {
         return Ok(Charge::FREE);
     }

@@ -3,11 +3,11 @@
 //! Here are the arguments, in the order in which Linux looks at them. Who may do what is the namespace's to say, and what can be kept the
 //! file system's.
 
-use super::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use super::{transfer, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::call::{Call, AT_FDCWD};
 use alloc::vec::Vec;
 use fs::{PathAnswer, PathOp, SetWhen, XattrOp};
-use machine::{errno::Result, Errno};
+use machine::{account::Charge, errno::Result, Errno};
 
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: u64 = 65536;
@@ -40,6 +40,11 @@ async fn name_of(call: &Call<'_>) -> Result<Vec<u8>> {
     }
 }
 
+/// Charges the program for what a call may answer that has room for `size` bytes.
+fn charge(call: &Call<'_>, size: u64) -> Result<Charge> {
+    transfer::charge(call, size.min(XATTR_SIZE_MAX) as usize, None).map_err(|_| Errno::ENOMEM)
+}
+
 /// Gives the program a value or a list: into the buffer that arguments `index` and the next one are, or with size 0 only its length. `most`:
 /// what a buffer is looked at for; who gives that much and gets more finds E2BIG.
 async fn give(call: &Call<'_>, index: usize, bytes: &[u8], most: u64) -> Result<u64> {
@@ -62,7 +67,8 @@ async fn set(call: &Call<'_>, flags: u64) -> Result<u64> {
     if call.arg(3) > XATTR_SIZE_MAX {
         return Err(Errno::E2BIG);
     }
-    let value = call.bytes(call.pointer(2), call.arg(3) as usize, XATTR_SIZE_MAX as usize).await?;
+    let (mut value, _charge) = transfer::charged(call, call.arg(3) as usize, None).map_err(|_| Errno::ENOMEM)?;
+    call.space().read(call.pointer(2), &mut value).await?;
     let when = SetWhen { present: how & XATTR_CREATE == 0, missing: how & XATTR_REPLACE == 0 };
     run(call, flags, XattrOp::Set { name, value, when }).await?;
     Ok(0)
@@ -70,11 +76,13 @@ async fn set(call: &Call<'_>, flags: u64) -> Result<u64> {
 
 async fn get(call: &Call<'_>, flags: u64) -> Result<u64> {
     let name = name_of(call).await?;
+    let _charge = charge(call, call.arg(3))?;
     let value = run(call, flags, XattrOp::Get { name }).await?;
     give(call, 2, &value, XATTR_SIZE_MAX).await
 }
 
 async fn list(call: &Call<'_>, flags: u64) -> Result<u64> {
+    let _charge = charge(call, call.arg(2))?;
     let names = run(call, flags, XattrOp::List).await?;
     give(call, 1, &names, LIST_MAX).await
 }
