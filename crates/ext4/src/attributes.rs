@@ -446,26 +446,22 @@ impl<D: Device> Volume<D> {
         self.run(|handle| handle.attributes(inode)).await
     }
 
-    /// Sets an attribute, or with None removes it, and stores the inode with whatever else the caller has changed in it (a new ACL brings a new mode). False: `when` forbids it, or what is to be
-    /// removed is missing; nothing has been changed. [`Error::NoSpace`]: it does not fit. Nobody else may change the inode meanwhile.
+    /// Sets an attribute, or with None removes it; `change` changes what else of the inode goes with that (a new ACL brings a new mode). False: `when` forbids it, or what is to be removed is
+    /// missing; nothing has been changed. [`Error::NoSpace`]: it does not fit.
     pub async fn set_attribute(
         &self,
-        inode: &mut Inode,
+        number: u32,
         name: &[u8],
         value: Option<&[u8]>,
         when: SetWhen,
         time: Time,
+        change: impl Fn(&mut Inode),
     ) -> Result<bool> {
-        let (done, changed) = self
-            .run(|handle| {
-                let mut changed = inode.clone();
-                let done = handle.set_attribute(&mut changed, name, value, when, time)?;
-                Ok((done, changed))
-            })
-            .await?;
-        if done {
-            *inode = changed;
-        }
-        Ok(done)
+        self.run(|handle| {
+            let mut inode = handle.any_inode(number)?;
+            change(&mut inode);
+            handle.set_attribute(&mut inode, name, value, when, time)
+        })
+        .await
     }
 }

@@ -324,6 +324,7 @@ impl Handle<'_> {
     /// An inode that has no name and no blocks goes.
     fn delete(&mut self, mut inode: Inode, time: Time) -> Result<()> {
         let is_directory = inode.file_type()? == FileType::Directory;
+        self.free_attributes(&mut inode)?;
         self.free_inode(&inode, is_directory)?;
         inode.deleted = time.seconds as u32;
         inode.mode = 0;

@@ -15,7 +15,6 @@
 //! | extents.rs | where the blocks of a file are |
 //! | content.rs | the blocks of regular files |
 //! | directory/ | names in a directory |
-//! | directory.rs | names in a directory |
 //! | attributes.rs | extended attributes |
 //! | handle.rs | one operation: what it reads and changes |
 //! | core.rs | blocks in memory, and the running transaction |
@@ -49,8 +48,8 @@ mod superblock;
 mod tests;
 mod volume;
 
-pub use content::Target;
 pub use attributes::SetWhen;
+pub use content::Target;
 pub use directory::Entry;
 pub use extents::Run;
 pub use file::NewInode;

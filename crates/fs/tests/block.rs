@@ -26,6 +26,7 @@ impl Disk {
 
     fn over(device: Bytes) -> Disk {
         let (kernel, device, disks) = (Kernel::new(1000), Arc::new(device), Disks::default());
+        kernel.tasks.1.store(true, SeqCst);
         block_on(disks.add(&kernel.services, device.clone()));
         device.taken();
         Disk { kernel, device, disks }

@@ -37,8 +37,8 @@ fn file(volume: &Volume<Disk>, name: &str) -> Inode {
 }
 
 fn set(volume: &Volume<Disk>, name: &str, attribute: &str, value: Option<&[u8]>) -> Result<bool> {
-    let mut inode = file(volume, name);
-    now(volume.set_attribute(&mut inode, attribute.as_bytes(), value, SetWhen::Always, NOW))
+    let number = file(volume, name).number;
+    now(volume.set_attribute(number, attribute.as_bytes(), value, SetWhen::Always, NOW, |_| {}))
 }
 
 fn get(volume: &Volume<Disk>, name: &str, attribute: &str) -> Option<Vec<u8>> {
@@ -184,9 +184,9 @@ fn there_is_room_for_so_much() {
 #[test]
 fn it_is_set_only_if_it_is_there_or_only_if_it_is_not() {
     let volume = writable(with_files(&["f"], &[]));
-    let mut inode = file(&volume, "f");
-    let mut set =
-        |value: &[u8], when| now(volume.set_attribute(&mut inode, b"user.a", Some(value), when, NOW)).unwrap();
+    let number = file(&volume, "f").number;
+    let set =
+        |value: &[u8], when| now(volume.set_attribute(number, b"user.a", Some(value), when, NOW, |_| {})).unwrap();
     assert!(!set(b"1", SetWhen::Present));
     assert!(set(b"2", SetWhen::Missing));
     assert!(!set(b"3", SetWhen::Missing));
@@ -294,10 +294,10 @@ fn damaged_attributes_are_found_or_do_no_harm() {
                 damaged[places[random(2)] + random(128)] = [0, 0xff, 0x80, random(256) as u8][random(4)];
             }
             let volume = writable(damaged);
-            let Ok(Some(mut inode)) = now(volume.inode(inode.number)) else { continue };
+            let Ok(Some(inode)) = now(volume.inode(inode.number)) else { continue };
             refused += u32::from(now(volume.attributes(&inode)).is_err());
-            let _ = now(volume.set_attribute(&mut inode, b"user.3", Some(&[1; 60]), SetWhen::Always, NOW));
-            let _ = now(volume.set_attribute(&mut inode, b"user.4", None, SetWhen::Always, NOW));
+            let _ = now(volume.set_attribute(inode.number, b"user.3", Some(&[1; 60]), SetWhen::Always, NOW, |_| {}));
+            let _ = now(volume.set_attribute(inode.number, b"user.4", None, SetWhen::Always, NOW, |_| {}));
         }
         assert!(refused > 100);
     }

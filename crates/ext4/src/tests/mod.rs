@@ -1,10 +1,10 @@
 //! File systems in images, with e2fsprogs as the second opinion.
 
+mod attributes;
 mod contents;
 mod faults;
 mod journal;
 mod names;
-mod attributes;
 mod reading;
 mod tree;
 

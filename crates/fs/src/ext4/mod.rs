@@ -71,14 +71,19 @@ impl Shared {
     }
 
     /// The node of an inode, the same for all who know it.
-    fn node(&self, inode: &ext4::Inode) -> Result<Arc<Node>> {
-        let mut nodes = self.nodes.lock();
+    async fn node(&self, inode: &ext4::Inode) -> Result<Arc<Node>> {
         let number = inode.number;
+        let known = self.nodes.lock().get(&number).and_then(Weak::upgrade);
+        if let Some(node) = known {
+            return Ok(node);
+        }
+        let rights = node::rights(self, inode).await?;
+        let mut nodes = self.nodes.lock();
         if let Some(node) = nodes.get(&number).and_then(Weak::upgrade) {
             return Ok(node);
         }
         let shared = self.this.upgrade().ok_or(Errno::EIO)?;
-        let node = Node::new(&shared, inode)?;
+        let node = Node::new(&shared, inode, rights)?;
         nodes.insert(number, Arc::downgrade(&node));
         Ok(node)
     }
@@ -255,7 +260,7 @@ impl Ext4Mounter {
 
     async fn mount_of(&self, shared: &Arc<Shared>) -> Result<Arc<dyn FileSystem>> {
         let root = shared.volume.root().await.map_err(errno)?;
-        let root = shared.node(&root)?;
+        let root = shared.node(&root).await?;
         shared.mounts.fetch_add(1, Relaxed);
         Ok(Arc::new(Ext4 { shared: shared.clone(), root }))
     }

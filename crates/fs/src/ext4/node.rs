@@ -7,6 +7,7 @@ use super::{
 use crate::{
     file::{ready, Destination, Source, Transfer},
     inode::{
+        acl::{Acl, AclKind, Acls},
         listing::{Listing, FIRST},
         Attachment, Extent, Followed, NewNode, WriteAt,
     },
@@ -14,6 +15,7 @@ use crate::{
     locks::LockTable,
     Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
 };
+use abi::SetWhen;
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -29,7 +31,7 @@ use core::{
 use ext4::{FileType, NewInode, Time};
 use machine::{
     errno::Result,
-    sync::{AsyncGuard, AsyncLock},
+    sync::{AsyncGuard, AsyncLock, Lock},
     to_completion, BoxFuture, Errno, PAGE_SIZE,
 };
 use spin::Once;
@@ -62,6 +64,9 @@ pub struct Node {
     read: AtomicBool,
     /// The last transaction that changed it.
     transaction: AtomicU32,
+    /// Lists of rights, and whether it has `security.capability`: asked for without waiting.
+    acls: Lock<Acls>,
+    has_capabilities: AtomicBool,
     sharers: Sharers,
     locks: LockTable,
     attachment: Attachment,
@@ -80,20 +85,35 @@ fn timestamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
 }
 
-fn file_type(kind: Kind) -> FileType {
-    match kind {
-        Kind::Fifo => FileType::Fifo,
-        Kind::CharDevice => FileType::CharDevice,
-        Kind::Directory => FileType::Directory,
-        Kind::BlockDevice => FileType::BlockDevice,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Socket => FileType::Socket,
-        _ => FileType::Regular,
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// What a program is told of an attribute that can't be.
+fn name_error(name: &[u8], error: ext4::Error) -> Errno {
+    match error {
+        ext4::Error::Unsupported(_) if name.ends_with(b".") => Errno::EINVAL,
+        error => errno(error),
     }
 }
 
+/// The lists of rights of an inode, and whether it has capabilities.
+pub(super) async fn rights(shared: &Shared, inode: &ext4::Inode) -> Result<(Acls, bool)> {
+    let volume = &shared.volume;
+    let names = volume.attributes(inode).await.map_err(errno)?;
+    let mut acls = Acls::default();
+    for kind in AclKind::BOTH.into_iter().filter(|kind| names.iter().any(|name| name == kind.name())) {
+        if let Some(value) = volume.attribute(inode, kind.name()).await.map_err(errno)? {
+            acls.set(kind, Acl::parse(&value)?.map(Arc::new));
+        }
+    }
+    Ok((acls, names.iter().any(|name| name == CAPABILITIES)))
+}
+
 impl Node {
-    pub(super) fn new(shared: &Arc<Shared>, inode: &ext4::Inode) -> Result<Arc<Node>> {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        inode: &ext4::Inode,
+        (acls, capabilities): (Acls, bool),
+    ) -> Result<Arc<Node>> {
         let kind = match inode.file_type().map_err(errno)? {
             FileType::Fifo => Kind::Fifo,
             FileType::CharDevice => Kind::CharDevice,
@@ -117,6 +137,8 @@ impl Node {
             unlinked: AtomicBool::new(inode.links == 0),
             read: AtomicBool::new(false),
             transaction: AtomicU32::new(shared.volume.transaction()),
+            acls: Lock::new(acls),
+            has_capabilities: AtomicBool::new(capabilities),
             sharers: Sharers::default(),
             locks: LockTable::default(),
             attachment: Attachment::default(),
@@ -324,7 +346,7 @@ impl Node {
         drop(locked);
         let inode = volume.inode(entry.inode).await.map_err(errno)?;
         let inode = inode.ok_or_else(|| errno(ext4::Error::Corrupt("a name without an inode")))?;
-        Ok(self.shared.node(&inode)? as Arc<dyn Inode>)
+        Ok(self.shared.node(&inode).await? as Arc<dyn Inode>)
     }
 
     fn new_inode(&self, new: &NewNode) -> NewInode {
@@ -440,6 +462,11 @@ impl Inode for Node {
             let now = self.now();
             let pending = self.content.as_ref().and_then(|content| content.take_modified());
             let wanted = |wanted: Timestamp| time(if wanted == Timestamp::NOW { now } else { wanted });
+            let access = self.acls.lock().get(AclKind::Access).cloned();
+            let acl = match (set.mode, access) {
+                (Some(mode), Some(acl)) => Some(Arc::new(acl.with_mode(mode)?)),
+                _ => None,
+            };
             let change = |inode: &mut ext4::Inode| {
                 if let Some(mode) = set.mode {
                     inode.mode = inode.mode & 0xf000 | (mode & 0o7777) as u16;
@@ -456,7 +483,93 @@ impl Inode for Node {
                 inode.modified = set.modified.map_or(inode.modified, wanted);
                 inode.changed = time(now);
             };
-            self.shared.volume.change(self.number, change).await.map_err(errno)?;
+            let volume = &self.shared.volume;
+            match acl {
+                // The mode and the list change together.
+                Some(acl) => {
+                    let (name, value) = (AclKind::Access.name(), acl.to_bytes()?);
+                    let (when, now) = (ext4::SetWhen::Always, time(now));
+                    volume.set_attribute(self.number, name, Some(&value), when, now, change).await.map_err(errno)?;
+                    self.acls.lock().set(AclKind::Access, Some(acl));
+                }
+                None => volume.change(self.number, change).await.map_err(errno)?,
+            }
+            self.changed();
+            Ok(())
+        })
+    }
+
+    fn xattr<'a>(&'a self, name: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(async move {
+            let inode = self.shared.volume.any_inode(self.number).await.map_err(errno)?;
+            let value = self.shared.volume.attribute(&inode, name).await.map_err(|error| name_error(name, error))?;
+            value.ok_or(Errno::ENODATA)
+        })
+    }
+
+    fn xattrs(&self) -> BoxFuture<'_, Result<Vec<Vec<u8>>>> {
+        Box::pin(async move {
+            let inode = self.shared.volume.any_inode(self.number).await.map_err(errno)?;
+            self.shared.volume.attributes(&inode).await.map_err(errno)
+        })
+    }
+
+    fn set_xattr<'a>(&'a self, name: &'a [u8], value: Option<&'a [u8]>, when: SetWhen) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let volume = &self.shared.volume;
+            let allowed = match (when.present, when.missing) {
+                (true, true) => ext4::SetWhen::Always,
+                (true, false) => ext4::SetWhen::Present,
+                (false, true) => ext4::SetWhen::Missing,
+                (false, false) => {
+                    let inode = volume.any_inode(self.number).await.map_err(errno)?;
+                    let value = volume.attribute(&inode, name).await.map_err(|error| name_error(name, error))?;
+                    return when.check(value.is_some());
+                }
+            };
+            let set = volume.set_attribute(self.number, name, value, allowed, time(self.now()), |_| {}).await;
+            if !set.map_err(|error| name_error(name, error))? {
+                return match allowed {
+                    ext4::SetWhen::Missing => Err(Errno::EEXIST),
+                    ext4::SetWhen::Present => Err(Errno::ENODATA),
+                    ext4::SetWhen::Always => Ok(()),
+                };
+            }
+            if name == CAPABILITIES {
+                self.has_capabilities.store(value.is_some(), Relaxed);
+            }
+            self.changed();
+            Ok(())
+        })
+    }
+
+    fn has_capabilities(&self) -> bool {
+        self.has_capabilities.load(Relaxed)
+    }
+
+    fn acl(&self, kind: AclKind) -> Result<Option<Arc<Acl>>> {
+        match self.kind {
+            Kind::Symlink => Err(Errno::EOPNOTSUPP),
+            _ => Ok(self.acls.lock().get(kind).cloned()),
+        }
+    }
+
+    fn set_acl(&self, kind: AclKind, acl: Option<Arc<Acl>>, mode: Option<u32>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let value = acl.as_ref().map(|acl| acl.to_bytes()).transpose()?;
+            let change = |inode: &mut ext4::Inode| {
+                if let Some(mode) = mode {
+                    inode.mode = inode.mode & 0xf000 | (mode & 0o7777) as u16;
+                }
+            };
+            let (volume, now) = (&self.shared.volume, time(self.now()));
+            let (name, when) = (kind.name(), ext4::SetWhen::Always);
+            let set = volume.set_attribute(self.number, name, value.as_deref(), when, now, change).await;
+            if !set.map_err(errno)? {
+                // There was none; the mode may change all the same.
+                volume.change(self.number, change).await.map_err(errno)?;
+            }
+            self.acls.lock().set(kind, acl);
             self.changed();
             Ok(())
         })
@@ -537,7 +650,7 @@ impl Inode for Node {
             let _changing = self.change_names().await;
             let made = self.shared.volume.create(self.number, name, &inode, target).await.map_err(errno)?;
             self.changed();
-            let node = self.shared.node(&made.inode)?;
+            let node = self.shared.node(&made.inode).await?;
             node.changed();
             Ok(node as Arc<dyn Inode>)
         })
@@ -547,7 +660,7 @@ impl Inode for Node {
         Box::pin(async move {
             let inode = self.new_inode(&new);
             let made = self.shared.volume.create_unnamed(self.number, &inode).await.map_err(errno)?;
-            let node = self.shared.node(&made)?;
+            let node = self.shared.node(&made).await?;
             node.changed();
             Ok(node as Arc<dyn Inode>)
         })
