@@ -175,6 +175,13 @@ impl Core {
             && !self.committed.contains_key(&block)
     }
 
+    /// Forgets a block, unless it has been changed: somebody has changed it on the disk.
+    pub fn forget_clean(&mut self, block: u64) {
+        if self.is_clean(block) {
+            self.cache.remove(&block);
+        }
+    }
+
     /// Forgets clean blocks that were not used lately, if there are many.
     fn make_room(&mut self) {
         let most = KEPT / self.superblock.block_bytes as usize;

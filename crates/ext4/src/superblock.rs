@@ -100,8 +100,6 @@ pub struct Superblock {
     pub(crate) first_inode: u32,
     /// Bytes that a new inode uses behind the first 128.
     pub(crate) extra: u16,
-    /// Groups in a row whose bitmaps and tables lie together.
-    pub(crate) flex: u32,
     /// The inode of the journal, and of the file of orphans.
     pub(crate) journal: u32,
     pub(crate) orphan_file: u32,
@@ -193,7 +191,6 @@ impl Superblock {
             spare_descriptors: u16_at(bytes, 0xce).into(),
             first_inode: u32_at(bytes, 0x54),
             extra: u16_at(bytes, 0x15e).max(u16_at(bytes, 0x15c)).max(32),
-            flex: 1 << bytes[0x174].min(31),
             journal: if compatible & compatible::JOURNAL != 0 { u32_at(bytes, 0xe0) } else { 0 },
             orphan_file: if compatible & compatible::ORPHAN_FILE != 0 { u32_at(bytes, 0x280) } else { 0 },
             last_orphan: u32_at(bytes, field::LAST_ORPHAN),

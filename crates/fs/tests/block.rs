@@ -32,6 +32,14 @@ impl Disk {
         Disk { kernel, device, disks }
     }
 
+    /// What is dirty becomes old.
+    fn flush_old(&self) {
+        for _ in 0..3 {
+            self.kernel.clock.advance(40_000_000_000);
+            self.kernel.tasks.run_now();
+        }
+    }
+
     fn volume(&self, name: &str) -> Arc<Volume> {
         self.disks.list().into_iter().find(|volume| volume.name() == name).unwrap_or_else(|| panic!("no {name}"))
     }
@@ -163,7 +171,7 @@ fn what_is_written_reaches_the_device_in_whole_pages_and_is_kept_by_a_flush() {
     block_on(file.sync(true)).unwrap();
     assert_eq!(disk.device.taken(), [(BlockOp::Flush, 0, 0)]);
     block_on(file.write_at(b"again", 5000)).unwrap();
-    disk.kernel.tasks.run();
+    disk.flush_old();
     assert_eq!(disk.device.taken(), [(BlockOp::Write, 8, 4096)]);
     let counted = disk.volume("vda").stats().numbers();
     assert_eq!((counted[4], counted[6], counted[8], counted[15]), (2, 16, 0, 2));
@@ -190,7 +198,7 @@ fn each_description_hears_once_that_bytes_could_not_be_written() {
     let (one, other) = (disk.open("vda", OpenFlags::RDWR), disk.open("vda", OpenFlags::empty()));
     block_on(one.write_at(&[1; 4096], 0)).unwrap();
     disk.device.fails.store(true, SeqCst);
-    disk.kernel.tasks.run();
+    disk.flush_old();
     disk.device.fails.store(false, SeqCst);
     let late = disk.open("vda", OpenFlags::empty());
     assert_eq!(block_on(one.sync(false)), Err(Errno::EIO));

@@ -117,14 +117,15 @@ impl Recorder {
     }
 
     /// What the disk may have if the power fails after so many entries of the log: all that was flushed, and of the rest what chance wants, in any order.
-    fn cut(&self, start: &[u8], at: usize, random: &mut Random) -> Vec<u8> {
+    /// A block of the file system is written as a whole or not at all, as disks do.
+    fn cut(&self, start: &[u8], at: usize, block: usize, random: &mut Random) -> Vec<u8> {
         let log = self.log.lock().unwrap();
         let flushed = log[..at].iter().rposition(|entry| matches!(entry, Logged::Flush)).unwrap_or(0);
         let mut bytes = start.to_vec();
-        let mut put = |entry: &Logged, sectors: &mut dyn FnMut() -> bool| {
+        let mut put = |entry: &Logged, blocks: &mut dyn FnMut() -> bool| {
             if let Logged::Write(from, data) = entry {
-                for (index, sector) in data.chunks(512).enumerate().filter(|_| sectors()) {
-                    bytes[from + index * 512..][..sector.len()].copy_from_slice(sector);
+                for (index, part) in data.chunks(block).enumerate().filter(|_| blocks()) {
+                    bytes[from + index * block..][..part.len()].copy_from_slice(part);
                 }
             }
         };
@@ -133,7 +134,7 @@ impl Recorder {
         for index in 1..rest.len() {
             rest.swap(index, random.below(index as u64 + 1) as usize);
         }
-        // A write may be torn between two sectors.
+        // A write may be torn between two blocks.
         let whole = random.below(2) == 0;
         rest.iter().for_each(|entry| put(entry, &mut || whole || random.below(2) == 0));
         bytes
@@ -237,7 +238,7 @@ fn what_fsync_has_confirmed_survives_a_power_cut_anywhere() {
         }
         for cut in 0..40 {
             let at = random.below(disk.len() as u64 + 1) as usize;
-            let bytes = disk.cut(&start, at, &mut random);
+            let bytes = disk.cut(&start, at, block.parse().unwrap(), &mut random);
             preen(&bytes);
             let again = mount(bytes);
             for one in confirmed.iter().filter(|one| (one.from..=one.until).contains(&at)) {

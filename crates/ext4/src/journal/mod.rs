@@ -237,15 +237,26 @@ impl<D: Device> Volume<D> {
             if volume.superblock().unknown_to_writers {
                 return Err(Error::ReadOnly);
             }
-            // Damage is found before anything is written.
-            volume.count_free().await?;
-            volume.load_orphans().await?;
-            volume.open_journal(now).await?;
-            volume.release_orphans(Time { seconds: now.into(), nanoseconds: 0 }).await?;
+            volume.open_for_writing(now).await?;
         } else if replays {
             volume.count_free().await?;
         }
         Ok(volume)
+    }
+
+    /// Lets a file system that was mounted to be read be written, or one that was unmounted ([`Volume::close`]) be written again. Its journal has nothing that must be replayed.
+    pub async fn open_for_writing(&self, now: u32) -> Result<()> {
+        let superblock = read_superblock(self.device(), self.superblock()).await?;
+        if superblock.unknown_to_writers || superblock.needs_recovery {
+            return Err(Error::ReadOnly);
+        }
+        // An unmount has changed it on the disk.
+        self.core.lock().forget_clean(superblock.place().0);
+        // Damage is found before anything is written.
+        self.count_free().await?;
+        self.load_orphans(superblock.last_orphan).await?;
+        self.open_journal(now).await?;
+        self.release_orphans(&superblock, Time { seconds: now.into(), nanoseconds: 0 }).await
     }
 
     /// Makes the journal ready to be written. It has nothing that must be replayed.

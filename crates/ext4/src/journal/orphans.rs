@@ -7,7 +7,7 @@ use crate::{
     bytes::{put_u32, sum, u32_at},
     handle::Handle,
     superblock::clear_orphans_in_file,
-    Device, Error, Inode, Result, Time, Volume,
+    Device, Error, Inode, Result, Superblock, Time, Volume,
 };
 use alloc::{collections::BTreeSet, vec::Vec};
 
@@ -17,8 +17,8 @@ const TAIL: usize = 8;
 
 impl<D: Device> Volume<D> {
     /// Releases the orphans of a file system that has just been mounted: those of the list, which has been loaded, and those of the file.
-    pub(super) async fn release_orphans(&self, time: Time) -> Result<()> {
-        if self.superblock().has_orphans_in_file() {
+    pub(super) async fn release_orphans(&self, superblock: &Superblock, time: Time) -> Result<()> {
+        if superblock.has_orphans_in_file() {
             self.empty_orphan_file().await?;
         }
         let mut orphans = Vec::new();
@@ -35,9 +35,9 @@ impl<D: Device> Volume<D> {
     }
 
     /// Follows the list on the disk from the newest orphan to the oldest.
-    pub(super) async fn load_orphans(&self) -> Result<()> {
+    pub(super) async fn load_orphans(&self, newest: u32) -> Result<()> {
         let (mut orphans, mut seen) = (Vec::new(), BTreeSet::new());
-        let mut next = self.superblock().last_orphan;
+        let mut next = newest;
         while next != 0 {
             if !seen.insert(next) {
                 return Err(Error::Corrupt("a cycle in the list of orphans"));

@@ -88,7 +88,7 @@ impl Store for Below {
 
     fn dirtied(&self) {
         if let Some(cache) = self.0.cache.lock().upgrade() {
-            self.0.services.write_back_later(&cache, None);
+            self.0.services.write_back_later(&cache);
         }
     }
 }

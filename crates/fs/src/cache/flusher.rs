@@ -10,20 +10,13 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::{
-    any::Any,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
-};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use machine::{errno::Result, sync::Lock};
-
-/// What of a file must be kept while pages are dirty: its inode.
-pub type Keeper = Arc<dyn Any + Send + Sync>;
 
 const HUNDREDTH: u64 = 10_000_000;
 
 struct Entry {
     cache: Arc<PageCache>,
-    keeper: Option<Keeper>,
     /// When its first page became dirty (ns).
     since: u64,
 }
@@ -115,10 +108,10 @@ impl Services {
         self.is_dirty_by(&self.flusher.settings.ratio)
     }
 
-    /// `cache` has dirty pages: they are written back some time. `keeper` is kept until then.
-    pub(crate) fn write_back_later(self: &Arc<Self>, cache: &Arc<PageCache>, keeper: Option<Keeper>) {
+    /// `cache` has dirty pages: they are written back some time. It is kept until then.
+    pub(crate) fn write_back_later(self: &Arc<Self>, cache: &Arc<PageCache>) {
         let since = self.clock.monotonic();
-        let entry = Entry { cache: cache.clone(), keeper, since };
+        let entry = Entry { cache: cache.clone(), since };
         self.flusher.entries.lock().entry(cache.id.serial).or_insert(entry);
         if !self.flusher.runs.swap(true, Relaxed) {
             self.spawner.spawn(Box::pin(flush_old(Arc::downgrade(self))));
@@ -134,9 +127,9 @@ impl Services {
                     let oldest = {
                         let entries = services.flusher.entries.lock();
                         let oldest = entries.values().min_by_key(|entry| entry.since);
-                        oldest.map(|entry| (entry.cache.clone(), entry.keeper.clone()))
+                        oldest.map(|entry| entry.cache.clone())
                     };
-                    let Some((cache, _keeper)) = oldest else { break };
+                    let Some(cache) = oldest else { break };
                     if services.flush(&cache).await.is_err() {
                         break;
                     }
@@ -146,8 +139,14 @@ impl Services {
         }
     }
 
+    /// A cache that nobody has any more is not written back.
+    pub(crate) fn write_back_never(&self, cache: &PageCache) {
+        let gone = self.flusher.entries.lock().remove(&cache.id.serial);
+        drop(gone);
+    }
+
     /// Writes a cache back, and takes it off the list if it is clean then.
-    async fn flush(&self, cache: &Arc<PageCache>) -> Result<()> {
+    pub(crate) async fn flush(&self, cache: &Arc<PageCache>) -> Result<()> {
         let written = cache.write_back(0, MAX_SIZE).await;
         if let Err(error) = written {
             log::error!("writing back: {error:?}");
@@ -164,7 +163,6 @@ impl Services {
                 _ => entries.remove(&serial),
             }
         };
-        // An inode may end here.
         drop(gone);
         written
     }
@@ -192,10 +190,10 @@ async fn flush_old(services: Weak<Services>) {
         let due: Vec<_> = {
             let entries = services.flusher.entries.lock();
             let due = entries.values().filter(|entry| !timed || !is_off && now.saturating_sub(entry.since) >= old);
-            due.map(|entry| (entry.cache.clone(), entry.keeper.clone())).collect()
+            due.map(|entry| entry.cache.clone()).collect()
         };
         let mut failed = false;
-        for (cache, _keeper) in due {
+        for cache in due {
             failed |= services.flush(&cache).await.is_err();
         }
         if services.flusher.entries.lock().is_empty() || failed && !timed {

@@ -20,7 +20,7 @@ mod size;
 mod transfer;
 mod write_back;
 
-pub use flusher::{Flusher, Keeper};
+pub use flusher::{Flusher, Settings as WriteBackSettings};
 pub use holders::Holders;
 pub use services::{Clock, Mappers, Services};
 

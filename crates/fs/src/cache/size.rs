@@ -108,6 +108,12 @@ impl PageCache {
         Ok(())
     }
 
+    /// Nobody has the file any more, and it is to go: forgets all pages, when none is on its way to the store.
+    pub(crate) async fn discard(&self) {
+        let _flushing = self.flushing.lock().await;
+        self.resize(0);
+    }
+
     /// Bytes `start..end` have been changed in the store, past the cache: clean pages of them are read again.
     pub async fn forget_clean(&self, start: u64, end: u64) {
         let (first, end) = (start / PAGE, end.div_ceil(PAGE));

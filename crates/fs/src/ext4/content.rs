@@ -3,12 +3,8 @@
 //! Blocks are found for pages when they are written back (delayed allocation), not before. So that there are some then, a page that becomes dirty reserves what it will need: nobody hears of a full
 //! disk after his write has been answered.
 
-use super::{errno, ranges::Ranges, Node, Shared};
-use crate::{
-    cache::{Keeper, RESERVED},
-    file::Frames,
-    PageCache, Store, Timestamp,
-};
+use super::{errno, ranges::Ranges, Shared};
+use crate::{cache::RESERVED, file::Frames, PageCache, Store, Timestamp};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -19,6 +15,7 @@ use core::{
 };
 use ext4::{Error, Time};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, PAGE_SIZE};
+use spin::Once;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
@@ -29,7 +26,7 @@ const KNOWN: usize = 256;
 pub struct Content {
     shared: Arc<Shared>,
     number: u32,
-    node: Weak<Node>,
+    cache: Once<Weak<PageCache>>,
     state: Lock<State>,
     /// How often bytes could not be written back.
     failures: AtomicU64,
@@ -46,14 +43,33 @@ struct State {
 }
 
 impl Content {
-    pub fn new(shared: &Arc<Shared>, number: u32, node: &Weak<Node>) -> Arc<Content> {
-        Arc::new(Content {
+    /// The contents of a file that is `size` bytes long, and their page cache.
+    pub fn new(shared: &Arc<Shared>, number: u32, size: u64) -> (Arc<PageCache>, Arc<Content>) {
+        let content = Arc::new(Content {
             shared: shared.clone(),
             number,
-            node: node.clone(),
+            cache: Once::new(),
             state: Lock::default(),
             failures: AtomicU64::new(0),
-        })
+        });
+        let cache = PageCache::over(&shared.services, size, content.clone());
+        content.cache.call_once(|| Arc::downgrade(&cache));
+        (cache, content)
+    }
+
+    /// Writes what is dirty, and tells the inode when its contents changed. Says whether something was to be written.
+    pub async fn write_back(&self, cache: &Arc<PageCache>) -> Result<bool> {
+        let dirty = cache.has_dirty();
+        if dirty {
+            self.shared.services.flush(cache).await?;
+        }
+        let modified = self.take_modified();
+        if let Some(now) = modified {
+            let now = Time { seconds: now.seconds, nanoseconds: now.nanoseconds };
+            let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (now, now);
+            self.shared.volume.change(self.number, change).await.map_err(errno)?;
+        }
+        Ok(dirty || modified.is_some())
     }
 
     fn block(&self) -> u64 {
@@ -189,6 +205,7 @@ impl Content {
 
 impl Drop for Content {
     fn drop(&mut self) {
+        self.shared.forget_contents(self.number);
         let blocks = self.state.lock().reserved.count();
         self.shared.volume.unreserve(blocks);
     }
@@ -242,9 +259,9 @@ impl Store for Content {
     }
 
     fn dirtied(&self) {
-        let Some(node) = self.node.upgrade() else { return };
-        let Some(cache) = node.cached() else { return };
-        self.shared.services.write_back_later(&cache, Some(node as Keeper));
+        if let Some(cache) = self.cache.get().and_then(Weak::upgrade) {
+            self.shared.services.write_back_later(&cache);
+        }
     }
 }
 
@@ -266,9 +283,4 @@ impl Shared {
         bytes.part(kept, block as usize - kept).put(&ZEROES[..block as usize - kept]);
         self.disk().write_from(place * block, bytes).await
     }
-}
-
-/// The page cache of a file.
-pub fn cache(shared: &Arc<Shared>, size: u64, content: &Arc<Content>) -> Arc<PageCache> {
-    PageCache::over(&shared.services, size, content.clone())
 }

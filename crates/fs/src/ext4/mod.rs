@@ -11,7 +11,8 @@ mod ranges;
 use crate::{
     block::{Disks, Volume},
     inode::Mounter,
-    FileSystem, FileSystemInfo, Inode, Services,
+    lease::Sharers,
+    FileSystem, FileSystemInfo, Inode, PageCache, Services,
 };
 use alloc::{
     boxed::Box,
@@ -19,12 +20,16 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use content::Content;
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use disk::Blocks;
 use ext4::{Access, Error, Superblock};
 use machine::{
     errno::Result,
-    sync::{AsyncLock, Lock},
+    sync::{AsyncLock, Lock, WaitQueue},
     BoxFuture, Errno,
 };
 use node::Node;
@@ -58,6 +63,11 @@ struct Shared {
     volume: Arc<ext4::Volume<Blocks>>,
     services: Arc<Services>,
     nodes: Lock<BTreeMap<u32, Weak<Node>>>,
+    /// Contents of files, which outlive their nodes as long as they are dirty.
+    contents: Lock<BTreeMap<u32, (Weak<PageCache>, Weak<Content>)>>,
+    /// Tasks that remove files which nobody has any more.
+    releasing: AtomicUsize,
+    released: WaitQueue,
     /// A task waits to commit what has changed. It keeps the file system, also one that is mounted nowhere any more.
     commits: AtomicBool,
     /// How often it is mounted.
@@ -86,6 +96,26 @@ impl Shared {
         let node = Node::new(&shared, inode, rights)?;
         nodes.insert(number, Arc::downgrade(&node));
         Ok(node)
+    }
+
+    /// The contents of a file, the same for all nodes that it has one after the other.
+    fn contents(self: &Arc<Self>, inode: &ext4::Inode) -> (Arc<PageCache>, Arc<Content>) {
+        let mut contents = self.contents.lock();
+        let known = contents.get(&inode.number);
+        if let Some(known) = known.and_then(|(cache, content)| cache.upgrade().zip(content.upgrade())) {
+            return known;
+        }
+        let (cache, content) = Content::new(self, inode.number, inode.size);
+        contents.insert(inode.number, (Arc::downgrade(&cache), Arc::downgrade(&content)));
+        (cache, content)
+    }
+
+    /// They have ended.
+    fn forget_contents(&self, number: u32) {
+        let mut contents = self.contents.lock();
+        if contents.get(&number).is_some_and(|(_, content)| content.strong_count() == 0) {
+            contents.remove(&number);
+        }
     }
 
     /// A node has ended.
@@ -130,10 +160,11 @@ impl Shared {
 
     /// Writes dirty pages of all files. The first error, if there is one; the others are written all the same.
     async fn write_back(&self) -> Result<()> {
-        let nodes: Vec<_> = self.nodes.lock().values().filter_map(Weak::upgrade).collect();
+        let both = |(cache, content): &(Weak<PageCache>, Weak<Content>)| cache.upgrade().zip(content.upgrade());
+        let contents: Vec<_> = self.contents.lock().values().filter_map(both).collect();
         let mut result = Ok(());
-        for node in nodes {
-            result = result.and(node.write_back().await);
+        for (cache, content) in contents {
+            result = result.and(content.write_back(&cache).await.map(drop));
         }
         result
     }
@@ -146,6 +177,25 @@ impl Shared {
         let committed = self.volume.commit().await.map_err(errno);
         written.and(committed)?;
         self.disk().flush().await
+    }
+
+    /// Whether somebody has a file open to write it.
+    fn has_writers(&self) -> bool {
+        let nodes: Vec<_> = self.nodes.lock().values().filter_map(Weak::upgrade).collect();
+        nodes.iter().any(|node| node.sharers().is_some_and(Sharers::is_written))
+    }
+
+    /// Leaves the disk as one that was unmounted. Nothing can be changed any more.
+    async fn close(&self) -> Result<()> {
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        let written = self.write_back().await;
+        let releasing = || self.releasing.load(SeqCst) > 0;
+        self.released.wait_until(|| (!releasing()).then_some(())).await;
+        let now = self.services.clock.realtime().seconds as u32;
+        let closed = self.volume.close(now).await.map_err(errno);
+        written.and(closed)
     }
 
     fn info(&self) -> FileSystemInfo {
@@ -186,15 +236,28 @@ impl FileSystem for Ext4 {
         Box::pin(self.shared.sync())
     }
 
+    fn remount(&self, read_only: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let shared = &self.shared;
+            match (shared.volume.is_read_only(), read_only) {
+                (true, false) if shared.disk().device().limits().read_only => Err(Errno::EROFS),
+                (true, false) => {
+                    let now = shared.services.clock.realtime().seconds as u32;
+                    shared.volume.open_for_writing(now).await.map_err(errno)
+                }
+                (false, true) if shared.has_writers() => Err(Errno::EBUSY),
+                (false, true) => shared.close().await,
+                _ => Ok(()),
+            }
+        })
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            if self.shared.mounts.fetch_sub(1, Relaxed) > 1 || self.shared.volume.is_read_only() {
-                return Ok(());
+            match self.shared.mounts.fetch_sub(1, Relaxed) > 1 {
+                true => Ok(()),
+                false => self.shared.close().await,
             }
-            let written = self.shared.write_back().await;
-            let now = self.shared.services.clock.realtime().seconds as u32;
-            let closed = self.shared.volume.close(now).await.map_err(errno);
-            written.and(closed)
         })
     }
 }
@@ -249,6 +312,9 @@ impl Ext4Mounter {
             volume,
             services: self.services.clone(),
             nodes: Lock::default(),
+            contents: Lock::default(),
+            releasing: AtomicUsize::new(0),
+            released: WaitQueue::new(),
             commits: AtomicBool::new(false),
             mounts: AtomicUsize::new(0),
             this: this.clone(),

@@ -1,9 +1,6 @@
 //! An inode of ext4.
 
-use super::{
-    content::{self, Content},
-    errno, Shared,
-};
+use super::{content::Content, errno, Shared};
 use crate::{
     file::{ready, Destination, Source, Transfer},
     inode::{
@@ -16,11 +13,7 @@ use crate::{
     Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
 };
 use abi::SetWhen;
-use alloc::{
-    boxed::Box,
-    sync::{Arc, Weak},
-    vec::Vec,
-};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     any::Any,
     sync::atomic::{
@@ -34,7 +27,6 @@ use machine::{
     sync::{AsyncGuard, AsyncLock, Lock},
     to_completion, BoxFuture, Errno, PAGE_SIZE,
 };
-use spin::Once;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -50,10 +42,8 @@ pub struct Node {
     number: u32,
     kind: Kind,
     rdev: (u32, u32),
-    /// Of a regular file.
-    content: Option<Arc<Content>>,
-    /// Of a regular file that somebody has used.
-    cache: Once<Arc<PageCache>>,
+    /// Of a regular file: its pages, and what lies below.
+    contents: Option<(Arc<PageCache>, Arc<Content>)>,
     /// Of a directory: held by who changes its names.
     names: AsyncLock<()>,
     /// How often that has begun and ended.
@@ -70,7 +60,6 @@ pub struct Node {
     sharers: Sharers,
     locks: LockTable,
     attachment: Attachment,
-    this: Weak<Node>,
 }
 
 fn own(node: &Arc<dyn Inode>) -> Result<&Node> {
@@ -124,14 +113,12 @@ impl Node {
             FileType::Socket => Kind::Socket,
         };
         let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { inode.device() } else { (0, 0) };
-        let size = inode.size;
-        let node = Arc::new_cyclic(|this| Node {
+        Ok(Arc::new(Node {
             shared: shared.clone(),
             number: inode.number,
             kind,
             rdev,
-            content: (kind == Kind::Regular).then(|| Content::new(shared, inode.number, this)),
-            cache: Once::new(),
+            contents: (kind == Kind::Regular).then(|| shared.contents(inode)),
             names: AsyncLock::new(()),
             changes: AtomicU64::new(0),
             unlinked: AtomicBool::new(inode.links == 0),
@@ -142,21 +129,12 @@ impl Node {
             sharers: Sharers::default(),
             locks: LockTable::default(),
             attachment: Attachment::default(),
-            this: this.clone(),
-        });
-        if let Some(content) = &node.content {
-            node.cache.call_once(|| content::cache(shared, size, content));
-        }
-        Ok(node)
-    }
-
-    pub(super) fn cached(&self) -> Option<Arc<PageCache>> {
-        self.cache.get().cloned()
+        }))
     }
 
     fn file(&self) -> Result<(&Arc<PageCache>, &Arc<Content>)> {
-        match (self.cache.get(), &self.content) {
-            (Some(cache), Some(content)) => Ok((cache, content)),
+        match &self.contents {
+            Some((cache, content)) => Ok((cache, content)),
             _ if self.kind == Kind::Directory => Err(Errno::EISDIR),
             _ => Err(Errno::EINVAL),
         }
@@ -171,22 +149,6 @@ impl Node {
         self.transaction.store(self.shared.volume.transaction(), Relaxed);
         self.read.store(false, Relaxed);
         self.shared.changed();
-    }
-
-    /// Writes what is dirty, and tells the inode when its contents changed.
-    pub(super) async fn write_back(&self) -> Result<()> {
-        let Some(cache) = self.cache.get() else { return Ok(()) };
-        if cache.has_dirty() {
-            cache.write_back(0, u64::MAX).await?;
-            self.changed();
-        }
-        if let Some(now) = self.content.as_ref().and_then(|content| content.take_modified()) {
-            let now = time(now);
-            let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (now, now);
-            self.shared.volume.change(self.number, change).await.map_err(errno)?;
-            self.changed();
-        }
-        Ok(())
     }
 
     fn snapshot(&self, inode: &ext4::Inode) -> Attributes {
@@ -420,11 +382,22 @@ impl Drop for Node {
         self.shared.forget(self.number);
         if self.unlinked.load(Relaxed) && !self.shared.volume.is_read_only() {
             let (shared, number, now) = (self.shared.clone(), self.number, time(self.now()));
+            let contents = self.contents.take();
+            shared.releasing.fetch_add(1, SeqCst);
+            if let Some((cache, _)) = &contents {
+                self.shared.services.write_back_never(cache);
+            }
             self.shared.services.spawner.spawn(Box::pin(async move {
+                if let Some((cache, content)) = contents {
+                    cache.discard().await;
+                    content.forget(0..u64::MAX / PAGE);
+                }
                 if let Err(error) = shared.volume.release(number, now).await {
                     log::error!("ext4: inode {number} can't be removed: {error:?}");
                 }
                 shared.changed();
+                shared.releasing.fetch_sub(1, SeqCst);
+                shared.released.wake_all();
             }));
         }
     }
@@ -460,7 +433,7 @@ impl Inode for Node {
                 self.resize(size).await?;
             }
             let now = self.now();
-            let pending = self.content.as_ref().and_then(|content| content.take_modified());
+            let pending = self.contents.as_ref().and_then(|(_, content)| content.take_modified());
             let wanted = |wanted: Timestamp| time(if wanted == Timestamp::NOW { now } else { wanted });
             let access = self.acls.lock().get(AclKind::Access).cloned();
             let acl = match (set.mode, access) {
@@ -601,7 +574,11 @@ impl Inode for Node {
 
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.write_back().await?;
+            if let Ok((cache, content)) = self.file()
+                && content.write_back(cache).await?
+            {
+                self.changed();
+            }
             let volume = &self.shared.volume;
             let transaction = self.transaction.load(Relaxed);
             match volume.is_committed(transaction) {
@@ -613,7 +590,7 @@ impl Inode for Node {
     }
 
     fn write_failures(&self) -> u64 {
-        self.content.as_ref().map_or(0, |content| content.failures())
+        self.contents.as_ref().map_or(0, |(_, content)| content.failures())
     }
 
     fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {

@@ -300,6 +300,13 @@ pub trait FileSystem: Send + Sync {
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
     }
+    /// `mount -o remount`: it is to be written, or only read. EBUSY: somebody has a file open to write it. EROFS: it can't be written.
+    fn remount(&self, read_only: bool) -> BoxFuture<'_, Result<()>> {
+        ready(match (read_only, self.root().write_refused()) {
+            (false, Some(error)) => Err(error),
+            _ => Ok(()),
+        })
+    }
     /// Nobody uses it any more, or the machine ends: writes back all that is dirty, and leaves what it is kept on as one that was unmounted. It can't be written any more.
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         self.sync()

@@ -99,6 +99,12 @@ impl LocalPaths {
         self.devices.sync().await
     }
 
+    /// Names that nobody uses are looked up again.
+    pub async fn drop_names(&self) {
+        let _changing = self.everything.change(&[lease::OWN]).await;
+        self.names.drop_unused();
+    }
+
     /// Before a name is cached: drops old ones if there are too many.
     async fn make_room_for_name(&self) {
         if self.names.is_full() {

@@ -80,7 +80,7 @@ impl LocalPaths {
             if !Arc::ptr_eq(&on.dentry, &on.mount.root) {
                 return Err(Errno::EINVAL);
             }
-            check_writable(&on.dentry, flags)?;
+            on.mount.file_system.remount(flags & flags::RDONLY != 0).await?;
             on.mount.set_flags(flags);
             return Ok(());
         }

@@ -37,7 +37,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 
 /// A clock that goes on by a microsecond whenever it is read, or as the test says.
 #[derive(Default)]
-pub struct FakeClock(AtomicU64);
+pub struct FakeClock(Arc<AtomicU64>);
 
 impl FakeClock {
     pub fn advance(&self, ns: u64) {
@@ -53,6 +53,14 @@ impl Clock for FakeClock {
 
     fn monotonic(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
+    }
+
+    fn at(&self, ns: u64) -> Option<BoxFuture<'static, ()>> {
+        let now = self.0.clone();
+        Some(Box::pin(std::future::poll_fn(move |_| match now.load(Ordering::SeqCst) >= ns {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })))
     }
 }
 

@@ -115,11 +115,12 @@ async fn meminfo(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let all = statuses(&proc.system).await;
     let total = all.iter().map(|(_, status)| status.memory_total).sum();
     let free = all.iter().map(|(_, status)| status.memory_free).sum();
-    Ok(meminfo_text(total, free))
+    let dirty = proc.services.flusher.dirty() as u64 * ::machine::PAGE_SIZE as u64;
+    Ok(meminfo_text(total, free, dirty))
 }
 
 /// Only what is counted: page caches are part of what is used.
-fn meminfo_text(total: u64, free: u64) -> Vec<u8> {
+fn meminfo_text(total: u64, free: u64, dirty: u64) -> Vec<u8> {
     let mut text = Text::default();
     let rows = [
         ("MemTotal", total),
@@ -132,7 +133,7 @@ fn meminfo_text(total: u64, free: u64) -> Vec<u8> {
         ("Inactive", 0),
         ("SwapTotal", 0),
         ("SwapFree", 0),
-        ("Dirty", 0),
+        ("Dirty", dirty),
         ("Writeback", 0),
         ("Shmem", 0),
         ("Slab", 0),
@@ -317,7 +318,7 @@ mod tests {
     fn every_line_of_meminfo_looks_like_the_hosts() {
         let host = std::fs::read_to_string("/proc/meminfo").expect("the host has /proc");
         let shape = |line: &str| line.split(|byte: char| byte.is_ascii_digit()).map(String::from).collect::<Vec<_>>();
-        for line in String::from_utf8(meminfo_text(1 << 34, 1 << 33)).expect("ASCII").lines() {
+        for line in String::from_utf8(meminfo_text(1 << 34, 1 << 33, 0)).expect("ASCII").lines() {
             let name = line.split(':').next().expect("a name");
             let theirs = host.lines().find(|other| other.split(':').next() == Some(name)).expect(name);
             assert_eq!(line.len(), theirs.len(), "{line} and {theirs}");

@@ -66,6 +66,7 @@ pub type CpuInfo = fn(&dyn Cpu, &[CpuId]) -> String;
 /// What every file of /proc may ask.
 pub(crate) struct Proc {
     pub system: Arc<System>,
+    pub services: Arc<Services>,
     /// Where it is mounted: it does not hold what holds it.
     paths: Weak<LocalPaths>,
     pub terminals: Arc<Terminals>,
@@ -99,6 +100,7 @@ pub fn tree(
     system.cpu.random(&mut boot_id);
     let shared = Arc::new(Proc {
         system: system.clone(),
+        services: services.clone(),
         paths: Arc::downgrade(paths),
         terminals: terminals.clone(),
         disks: disks.clone(),

@@ -1,7 +1,8 @@
-//! /proc/sys: what can be asked of it. Only the names of the machine and who may have ICMP sockets can be set.
+//! /proc/sys: what can be asked of it. The names of the machine, who may have ICMP sockets, and when dirty pages are written back can be set.
 
 mod net;
 mod ping;
+mod vm;
 
 use super::{
     made::{put, Directory as Names, Made, Text},
@@ -19,14 +20,7 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names
         .directory("kernel", |names| kernel(proc, names))
         .directory("net", |names| net::fill(proc, names))
-        .directory("vm", |names| {
-            names
-                .constant("overcommit_memory", "0\n")
-                .constant("overcommit_ratio", "50\n")
-                .constant("max_map_count", "65530\n")
-                .constant("mmap_min_addr", "65536\n")
-                .constant("swappiness", "0\n")
-        })
+        .directory("vm", |names| vm::fill(proc, names))
         .directory("fs", |names| {
             names
                 .constant("file-max", "9223372036854775807\n")
