@@ -99,7 +99,7 @@ pub async fn mount(
         Root::Initramfs => Tmpfs::new(services, 0o755),
         Root::Disk => root_on_disk(&disks, &ext4).await?,
     };
-    let tree = Tree::new(&kernel.system, services, root, &disks, ext4);
+    let tree = Tree::new(&kernel.system, services, root, ext4);
     let (paths, terminals) = (tree.paths.clone(), tree.terminals.clone());
     if config.root == Root::Initramfs {
         let archive = platform::initramfs::take()

@@ -5,7 +5,6 @@ use crate::{pseudo_file_systems, Pseudo};
 use abi::signal::{Signal, SignalInfo};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
-    block::Disks,
     devfs::{devtmpfs, DevMounter, Devices},
     ext4::Ext4Mounter,
     inode::Mounter,
@@ -27,21 +26,21 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// `root` with nothing mounted in it; programs can mount the rest by its names.
+    /// `root` with nothing mounted in it, and devices for the disks that `ext4` mounts; programs can mount the rest by its names.
     pub fn new(
         system: &Arc<System>,
         services: &Arc<Services>,
         root: Arc<dyn FileSystem>,
-        disks: &Arc<Disks>,
         ext4: Arc<Ext4Mounter>,
     ) -> Tree {
+        let disks = ext4.disks().clone();
         let timers = Arc::new(FileTimers(system.scheduler.timers().clone()));
         let terminals = Terminals::new(Arc::new(Jobs(system.clone())), timers);
         let devices = Arc::new(Devices::default());
         fs::chardev::register(&devices, &terminals, &system.cpu, services);
-        fs::block::register(disks, &devices);
+        fs::block::register(&disks, &devices);
         let paths = LocalPaths::new(services.clone(), root, devices.clone());
-        let pseudo = pseudo_file_systems(system, services, &paths, &terminals, disks);
+        let pseudo = pseudo_file_systems(system, services, &paths, &terminals, &disks);
         paths.register_kind("tmpfs", Arc::new(TmpMounter { services: services.clone() }));
         let devtmpfs = DevMounter { services: services.clone(), devices: devices.clone() };
         paths.register_kind("devtmpfs", Arc::new(devtmpfs));

@@ -171,10 +171,10 @@ impl Services {
 /// Writes back what has been dirty for long, until nothing is.
 async fn flush_old(services: Weak<Services>) {
     loop {
-        let Some(wait) = services.upgrade().and_then(|services| {
+        let Some(wait) = services.upgrade().map(|services| {
             let now = services.clock.monotonic();
             let interval = services.flusher.settings.interval.load(Relaxed).max(1);
-            Some(services.clock.at(now + u64::from(interval) * HUNDREDTH))
+            services.clock.at(now + u64::from(interval) * HUNDREDTH)
         }) else {
             return;
         };

@@ -17,6 +17,7 @@ use crate::{
 use alloc::{
     boxed::Box,
     collections::BTreeMap,
+    format,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -58,18 +59,21 @@ fn errno(error: Error) -> Errno {
     }
 }
 
+/// The page cache of a file, and what lies below.
+type Contents = (Weak<PageCache>, Weak<Content>);
+
 /// What all inodes of a file system have.
 struct Shared {
     volume: Arc<ext4::Volume<Blocks>>,
     services: Arc<Services>,
     nodes: Lock<BTreeMap<u32, Weak<Node>>>,
     /// Contents of files, which outlive their nodes as long as they are dirty.
-    contents: Lock<BTreeMap<u32, (Weak<PageCache>, Weak<Content>)>>,
+    contents: Lock<BTreeMap<u32, Contents>>,
     /// Tasks that remove files which nobody has any more.
     releasing: AtomicUsize,
     released: WaitQueue,
-    /// A task waits to commit what has changed. It keeps the file system, also one that is mounted nowhere any more.
-    commits: AtomicBool,
+    /// Itself, while a task waits to commit what has changed: so that this happens also if it is mounted nowhere any more.
+    uncommitted: Lock<Option<Arc<Shared>>>,
     /// How often it is mounted.
     mounts: AtomicUsize,
     this: Weak<Shared>,
@@ -128,16 +132,20 @@ impl Shared {
 
     /// Something has changed: it is committed within [`COMMIT`].
     fn changed(&self) {
-        if self.commits.swap(true, Relaxed) {
-            return;
+        {
+            let mut uncommitted = self.uncommitted.lock();
+            if uncommitted.is_some() || self.volume.is_read_only() {
+                return;
+            }
+            *uncommitted = self.this.upgrade();
         }
-        let Some(shared) = self.this.upgrade() else { return };
-        let services = self.services.clone();
+        let (services, this) = (self.services.clone(), self.this.clone());
         services.clone().spawner.spawn(Box::pin(async move {
             if let Some(wait) = services.clock.at(services.clock.monotonic() + COMMIT) {
                 wait.await;
             }
-            shared.commits.store(false, Relaxed);
+            let Some(shared) = this.upgrade() else { return };
+            let _kept = shared.uncommitted.lock().take();
             // Who asks for his data to stay hears of errors himself.
             let _ = shared.volume.commit().await;
         }));
@@ -160,7 +168,7 @@ impl Shared {
 
     /// Writes dirty pages of all files. The first error, if there is one; the others are written all the same.
     async fn write_back(&self) -> Result<()> {
-        let both = |(cache, content): &(Weak<PageCache>, Weak<Content>)| cache.upgrade().zip(content.upgrade());
+        let both = |(cache, content): &Contents| cache.upgrade().zip(content.upgrade());
         let contents: Vec<_> = self.contents.lock().values().filter_map(both).collect();
         let mut result = Ok(());
         for (cache, content) in contents {
@@ -195,6 +203,8 @@ impl Shared {
         self.released.wait_until(|| (!releasing()).then_some(())).await;
         let now = self.services.clock.realtime().seconds as u32;
         let closed = self.volume.close(now).await.map_err(errno);
+        let kept = self.uncommitted.lock().take();
+        drop(kept);
         written.and(closed)
     }
 
@@ -230,6 +240,10 @@ impl FileSystem for Ext4 {
 
     fn root(&self) -> Arc<dyn Inode> {
         self.root.clone()
+    }
+
+    fn source(&self) -> Vec<u8> {
+        format!("/dev/{}", self.shared.disk().name()).into_bytes()
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
@@ -276,6 +290,11 @@ impl Ext4Mounter {
         Ext4Mounter { services: services.clone(), disks: disks.clone(), mounted: AsyncLock::new(BTreeMap::new()) }
     }
 
+    /// The disks that it looks for what is to be mounted on.
+    pub fn disks(&self) -> &Arc<Disks> {
+        &self.disks
+    }
+
     async fn open(&self, source: &[u8], data: &[u8], read_only: bool) -> Result<Arc<dyn FileSystem>> {
         let name = source.strip_prefix(b"/dev/").ok_or(Errno::ENOTBLK)?;
         let disk = self.disks.list().into_iter().find(|disk| disk.name().as_bytes() == name).ok_or(Errno::ENOTBLK)?;
@@ -315,7 +334,7 @@ impl Ext4Mounter {
             contents: Lock::default(),
             releasing: AtomicUsize::new(0),
             released: WaitQueue::new(),
-            commits: AtomicBool::new(false),
+            uncommitted: Lock::default(),
             mounts: AtomicUsize::new(0),
             this: this.clone(),
         });

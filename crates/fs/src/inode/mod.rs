@@ -296,6 +296,10 @@ pub trait FileSystem: Send + Sync {
     fn kind(&self) -> &'static str;
     /// Its topmost directory.
     fn root(&self) -> Arc<dyn Inode>;
+    /// What /proc/mounts says that it is from, if it is the root of the machine.
+    fn source(&self) -> Vec<u8> {
+        b"cob".to_vec()
+    }
     /// Writes back all that is dirty.
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))

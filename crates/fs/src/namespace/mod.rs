@@ -62,7 +62,8 @@ pub struct LocalPaths {
 impl LocalPaths {
     pub fn new(services: Arc<Services>, root: Arc<dyn FileSystem>, devices: Arc<Devices>) -> Arc<Self> {
         let dentry = Dentry::root(root.root());
-        let mount = Mount::new(root, dentry, None, b"/".to_vec(), mount::flags::RELATIME);
+        let source = root.source();
+        let mount = Mount::new(root, dentry, None, source, mount::flags::RELATIME);
         let mounts = MountTable::with_root(mount.clone());
         let memory = services.memory.totals().0 as usize * PAGE_SIZE;
         Arc::new(LocalPaths {

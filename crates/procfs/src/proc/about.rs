@@ -204,7 +204,7 @@ fn options(mount: &Mount) -> alloc::string::String {
 pub(super) async fn mounts(subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     for mount in subject.proc.mounts() {
-        let source = if mount.on.is_none() { b"cob" } else { &mount.source[..] };
+        let source = &mount.source[..];
         escaped(&mut text, source);
         text.bytes(b" ");
         escaped(&mut text, &place(&mount));
@@ -223,7 +223,7 @@ pub(super) async fn mount_info(subject: Subject, _caller: Caller) -> Result<Vec<
         put!(text, "{} {} {}:{} / ", index + 1, parent.map_or(0, |parent| parent + 1), device.0, device.1);
         escaped(&mut text, &place(mount));
         put!(text, " {} - {} ", options(mount), mount.file_system.kind());
-        let source = if mount.on.is_none() { b"cob" } else { &mount.source[..] };
+        let source = &mount.source[..];
         escaped(&mut text, source);
         put!(text, " {}\n", if mount.flags() & flags::RDONLY != 0 { "ro" } else { "rw" });
     }

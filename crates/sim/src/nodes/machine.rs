@@ -8,7 +8,7 @@ use super::{
 use crate::{executor::Handle, machine::Machine, rng::Rng, shape::Shape};
 use ::machine::{errno::Result, sync::Lock, BoxFuture, Cpu, CpuId, KernelId, Pid};
 use abi::Credentials;
-use fs::{tmpfs::Tmpfs, Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths};
+use fs::{ext4::Ext4Mounter, tmpfs::Tmpfs, Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths};
 use linux::{
     node::{Ground, Node},
     tree::Tree,
@@ -149,8 +149,9 @@ impl<U: UserMode + 'static> Nodes<U> {
         let (late, held) = (root.node.paths.clone(), self.root.clone());
         self.run(root.id, async move {
             let tmpfs = Tmpfs::new(&services, 0o755);
-            let tree =
-                (furniture == Furniture::All).then(|| Tree::new(&system, &services, tmpfs.clone(), &Arc::default()));
+            let tree = (furniture == Furniture::All).then(|| {
+                Tree::new(&system, &services, tmpfs.clone(), Arc::new(Ext4Mounter::new(&services, &Arc::default())))
+            });
             let paths = match &tree {
                 Some(tree) => tree.paths.clone(),
                 None => LocalPaths::new(services.clone(), tmpfs, Arc::default()),
