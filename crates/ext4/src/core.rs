@@ -19,9 +19,6 @@ use alloc::{
     vec::Vec,
 };
 
-/// Clean blocks are kept up to so many bytes.
-const KEPT: usize = 8 << 20;
-
 struct Cached {
     bytes: Bytes,
     /// It has been looked at whether it can be.
@@ -66,6 +63,8 @@ pub(crate) struct Core {
     done: u32,
     committing: BTreeSet<u64>,
     committed: BTreeMap<u64, Bytes>,
+    /// Blocks in memory, at most, if all are clean.
+    kept: usize,
     /// Blocks of a transaction at most.
     most: usize,
     /// Blocks that are free in the bitmaps and may not be used: freed ones that are not committed, and those that are promised; first and end.
@@ -83,8 +82,9 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(superblock: Superblock) -> Core {
+    pub fn new(superblock: Superblock, memory: usize) -> Core {
         Core {
+            kept: (memory / 4 / superblock.block_bytes as usize).max(64),
             superblock,
             cache: BTreeMap::new(),
             loading: BTreeMap::new(),
@@ -184,8 +184,8 @@ impl Core {
 
     /// Forgets clean blocks that were not used lately, if there are many.
     fn make_room(&mut self) {
-        let most = KEPT / self.superblock.block_bytes as usize;
-        if self.cache.len() <= most {
+        let changed = self.running.blocks.len() + self.committed.len();
+        if self.cache.len().saturating_sub(changed) <= self.kept {
             return;
         }
         // Goes on where it stopped; a few at a time.

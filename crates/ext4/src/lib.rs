@@ -97,6 +97,11 @@ pub type Bytes = Arc<Vec<u8>>;
 
 /// Moves blocks of the file system.
 pub trait Device: Send + Sync {
+    /// Bytes of blocks of metadata that may be kept in memory, about: a quarter for those that are on the disk as they are, a quarter for the running transaction, and half for those
+    /// that are in the journal only.
+    fn memory(&self) -> usize {
+        32 << 20
+    }
     /// All bytes of a block. The file system asks for none past its end.
     fn read(&self, block: u64) -> impl Future<Output = Result<Vec<u8>>> + Send;
     /// Writes blocks that follow each other, beginning with `block`. They need not stay if the power fails before the next [`Device::flush`] has answered.

@@ -39,7 +39,7 @@ impl<D> Drop for Loading<'_, D> {
 impl<D: Device> Volume<D> {
     /// To be read, as its blocks are, whatever the journal has ([`Volume::mount`] looks there). `superblock`: bytes 1024 to 2047 of the device, which reads blocks of the size that they say.
     pub fn new(device: D, superblock: Superblock) -> Volume<D> {
-        let core = Lock::new(Core::new(superblock.clone()));
+        let core = Lock::new(Core::new(superblock.clone(), device.memory()));
         Volume { device, superblock, core, loaded: WaitQueue::new(), journal: AsyncLock::new(None) }
     }
 

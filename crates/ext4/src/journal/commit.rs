@@ -17,11 +17,6 @@ use crate::{core::Committing, handle::shared, Bytes, Device, Error, Result, Volu
 use ::core::mem;
 use alloc::vec::Vec;
 
-/// Bytes of the blocks of one transaction at most.
-pub(super) const MOST_BYTES: usize = 8 << 20;
-/// Blocks in memory that are in the log only are written home when they have so many bytes.
-const CHECKPOINT_BYTES: usize = 16 << 20;
-
 /// The journal of a file system that is written.
 pub(crate) struct Journal {
     log: Log,
@@ -230,7 +225,7 @@ impl<D: Device> Volume<D> {
         let Some(transaction) = &journal.unfinished else { return Ok(()) };
         let encoded = journal.log.encode(transaction)?;
         let need = encoded.blocks.len() + 1;
-        if need > journal.log.room() || self.core.lock().checkpoint_bytes() > CHECKPOINT_BYTES {
+        if need > journal.log.room() || self.core.lock().checkpoint_bytes() > self.device().memory() / 2 {
             let start = journal.log.head;
             self.empty_log(&mut journal.log, start, transaction.id).await?;
         }

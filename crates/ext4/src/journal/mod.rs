@@ -277,7 +277,8 @@ impl<D: Device> Volume<D> {
         file.head.set_features(superblock.wide, superblock.seed.is_some())?;
         let first = file.head.first();
         file.write_start(self.device(), first, id).await?;
-        let most = ((file.ring() / 4) as usize).min(commit::MOST_BYTES / superblock.block_bytes as usize);
+        let most =
+            ((file.ring() / 4) as usize).min((self.device().memory() / 4 / superblock.block_bytes as usize).max(64));
         *self.journal.lock().await = Some(Journal::new(Log::new(file)));
         self.core.lock().open(id, most);
         Ok(())

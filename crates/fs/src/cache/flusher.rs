@@ -145,26 +145,30 @@ impl Services {
         drop(gone);
     }
 
-    /// Writes a cache back, and takes it off the list if it is clean then.
+    /// Writes a cache back. What becomes dirty meanwhile is as old as this.
     pub(crate) async fn flush(&self, cache: &Arc<PageCache>) -> Result<()> {
+        let now = self.clock.monotonic();
         let written = cache.write_back(0, MAX_SIZE).await;
         if let Err(error) = written {
             log::error!("writing back: {error:?}");
         }
+        if let Some(entry) = self.flusher.entries.lock().get_mut(&cache.id.serial) {
+            entry.since = now;
+        }
+        written
+    }
+
+    /// Takes a cache off the list if it has no dirty pages. One that becomes dirty afterwards comes back.
+    pub(super) fn leave_list_if_clean(&self, cache: &PageCache) {
         let gone = {
             let mut entries = self.flusher.entries.lock();
-            let serial = cache.id.serial;
-            match entries.get_mut(&serial) {
-                // What became dirty meanwhile is as old as this.
-                Some(entry) if cache.has_dirty() => {
-                    entry.since = self.clock.monotonic();
-                    None
-                }
-                _ => entries.remove(&serial),
+            match cache.has_dirty() {
+                true => None,
+                false => entries.remove(&cache.id.serial),
             }
         };
+        // The cache may end here, if nobody else has it.
         drop(gone);
-        written
     }
 }
 

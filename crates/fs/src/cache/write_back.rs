@@ -53,11 +53,20 @@ impl PageCache {
 
     /// Writes dirty pages back. What has begun comes to its end, also if the caller does not wait for it: a store may not be told twice at once where bytes go.
     pub async fn write_back(&self, start: u64, end: u64) -> Result<()> {
-        if self.store.is_none() || !self.has_dirty() && self.state.lock().writing == 0 {
+        if self.store.is_none() {
+            return Ok(());
+        }
+        if !self.has_dirty() && self.state.lock().writing == 0 {
+            self.services.leave_list_if_clean(self);
             return Ok(());
         }
         let Some(this) = self.this.upgrade() else { return Ok(()) };
-        to_completion(&*self.services.spawner, async move { this.write_back_now(start, end).await }).await
+        let work = async move {
+            let written = this.write_back_now(start, end).await;
+            this.services.leave_list_if_clean(&this);
+            written
+        };
+        to_completion(&*self.services.spawner, work).await
     }
 
     async fn write_back_now(&self, start: u64, end: u64) -> Result<()> {

@@ -60,8 +60,10 @@ impl Content {
     /// Writes what is dirty, and tells the inode when its contents changed. Says whether something was to be written.
     pub async fn write_back(&self, cache: &Arc<PageCache>) -> Result<bool> {
         let dirty = cache.has_dirty();
-        if dirty {
-            self.shared.services.flush(cache).await?;
+        match dirty {
+            true => self.shared.services.flush(cache).await?,
+            // It may be on the list of dirty ones still.
+            false => cache.write_back(0, u64::MAX).await?,
         }
         let modified = self.take_modified();
         if let Some(now) = modified {

@@ -101,6 +101,11 @@ impl Blocks {
 }
 
 impl ext4::Device for Blocks {
+    fn memory(&self) -> usize {
+        let (pages, _) = self.writer.services.memory.totals();
+        (pages as usize * PAGE_SIZE / 16).clamp(1 << 20, 32 << 20)
+    }
+
     async fn read(&self, block: u64) -> ext4::Result<Vec<u8>> {
         let mut bytes = try_filled(self.bytes, 0u8).map_err(|_| Error::NoMemory)?;
         let counted = self.writer.frames(self.bytes);

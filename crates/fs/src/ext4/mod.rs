@@ -23,7 +23,7 @@ use alloc::{
 };
 use content::Content;
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use disk::Blocks;
