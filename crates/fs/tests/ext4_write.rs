@@ -13,6 +13,7 @@ use machine::{
 use std::{
     collections::BTreeMap,
     fs as host,
+    ops::RangeInclusive,
     process::Command,
     sync::{atomic::Ordering::SeqCst, Arc, Mutex},
 };
@@ -172,7 +173,19 @@ struct Confirmed {
 
 #[test]
 fn what_fsync_has_confirmed_survives_a_power_cut_anywhere() {
-    for seed in 1..=4 {
+    cut_power(1..=4, 40);
+}
+
+/// 20,000 cuts; some minutes: `cargo test --release -p fs --test ext4_write -- --ignored`.
+#[test]
+#[ignore = "takes minutes; the test above does the same with fewer seeds"]
+fn twenty_thousand_power_cuts() {
+    cut_power(5..=204, 100);
+}
+
+/// Runs random programs, and looks at so many disks of each as they would be after a power cut.
+fn cut_power(seeds: RangeInclusive<u64>, cuts: usize) {
+    for seed in seeds {
         let mut random = Random::new(seed);
         let block = if seed % 2 == 0 { "1024" } else { "4096" };
         let start = image(10 << 10, &["-b", block, "-J", "size=4"]);
@@ -236,7 +249,7 @@ fn what_fsync_has_confirmed_survives_a_power_cut_anywhere() {
         for (path, bytes) in &files {
             assert!(process.read(path).unwrap() == *bytes, "{path}");
         }
-        for cut in 0..40 {
+        for cut in 0..cuts {
             let at = random.below(disk.len() as u64 + 1) as usize;
             let bytes = disk.cut(&start, at, block.parse().unwrap(), &mut random);
             preen(&bytes);

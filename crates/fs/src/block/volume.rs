@@ -86,7 +86,7 @@ impl Store for Below {
         })
     }
 
-    fn dirtied(&self) {
+    fn dirtied(&self, _mapped: bool) {
         if let Some(cache) = self.0.cache.lock().upgrade() {
             self.0.services.write_back_later(&cache);
         }

@@ -63,8 +63,8 @@ pub trait Store: Send + Sync {
     fn reserve(&self, _pages: Range<u64>) -> Option<BoxFuture<'_, Result<()>>> {
         None
     }
-    /// A page has become dirty where none was.
-    fn dirtied(&self) {}
+    /// A page has become dirty where none was; `mapped`: by a mapping, which goes on writing to it unseen.
+    fn dirtied(&self, _mapped: bool) {}
 }
 
 enum Slot {
@@ -296,15 +296,16 @@ impl PageCache {
     fn dirty(&self, mut state: machine::sync::LockGuard<'_, State>, index: u64) {
         let Some(store) = &self.store else { return };
         state.epoch += 1;
-        let Some(Slot::Ready { dirty, .. }) = state.pages.get_mut(&index) else { return };
+        let Some(Slot::Ready { dirty, exposed, .. }) = state.pages.get_mut(&index) else { return };
         if core::mem::replace(dirty, true) {
             return;
         }
+        let mapped = *exposed;
         state.dirty.add(1);
         let first = state.dirty.get() == 1;
         drop(state);
         if first {
-            store.dirtied();
+            store.dirtied(mapped);
         }
         self.services.note_dirty();
     }

@@ -260,7 +260,7 @@ impl Store for Content {
         }
     }
 
-    fn dirtied(&self) {
+    fn dirtied(&self, _mapped: bool) {
         if let Some(cache) = self.cache.get().and_then(Weak::upgrade) {
             self.shared.services.write_back_later(&cache);
         }

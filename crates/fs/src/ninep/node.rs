@@ -34,6 +34,9 @@ const WRONLY: u32 = 1;
 const RDWR: u32 = 2;
 const CREATE_NEW: u32 = 0o300;
 
+/// How long (ns) a page that a mapping writes to waits until it is written back.
+const MAPPED: u64 = 200_000_000;
+
 pub struct NineInode {
     shared: Arc<Shared>,
     qid: Qid,
@@ -112,12 +115,21 @@ impl Store for Content {
         Box::pin(async move { self.writer().await?.write(offset, from).await })
     }
 
-    /// Writing back begins at once, in a task that keeps the inode until it is clean.
-    fn dirtied(&self) {
+    /// Writing back begins at once, in a task that keeps the inode until it is clean. Pages that mappings write to wait for a while: each time they are written back, the next write faults.
+    fn dirtied(&self, mapped: bool) {
         let Some(inode) = self.inode.upgrade() else { return };
         let services = inode.shared.services.clone();
-        services.spawner.spawn(Box::pin(async move {
-            while inode.cached().is_some_and(|cache| cache.has_dirty()) {
+        services.clone().spawner.spawn(Box::pin(async move {
+            let mut waits = mapped;
+            loop {
+                if waits && let Some(wait) = services.clock.at(services.clock.monotonic() + MAPPED) {
+                    wait.await;
+                }
+                // Again only for what mappings have written to meanwhile.
+                waits = true;
+                if !inode.cached().is_some_and(|cache| cache.has_dirty()) {
+                    break;
+                }
                 if let Err(error) = inode.write_back().await {
                     log::warn!("9p: writing back inode {}: {error:?}", inode.qid.path);
                     break;
