@@ -9,15 +9,35 @@
 //! | committing | on their way to the journal; a change makes it running again, with a copy | no |
 //! | committed | in the journal; a checkpoint writes them home | no |
 
-use crate::{
-    handle::{shared, Changes},
-    Bytes, Error, Result, Superblock,
-};
+use crate::{Bytes, Error, Result, Superblock};
 use ::core::{cell::Cell, mem, ops::Range};
 use alloc::{
     collections::{BTreeMap, BTreeSet},
     vec::Vec,
 };
+
+/// What an operation has changed.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// New contents of blocks of metadata.
+    pub blocks: BTreeMap<u64, Vec<u8>>,
+    /// Blocks that were metadata and are free now: nothing older may be replayed over what they become.
+    pub revoked: Vec<u64>,
+    /// Blocks that nobody may use before this has been committed.
+    pub freed: Vec<Range<u64>>,
+    /// Blocks that were promised ([`Core::claim`]) and are in use now.
+    pub settled: Vec<Range<u64>>,
+    /// What is added to the numbers of free blocks and inodes.
+    pub free_blocks: i64,
+    pub free_inodes: i64,
+    /// Inodes that go to the list of orphans, and that leave it, in order.
+    pub orphans: Vec<(u32, bool)>,
+}
+
+/// A block's bytes as the cache and transactions share them.
+pub(crate) fn shared(bytes: Vec<u8>) -> Bytes {
+    Bytes::new(bytes)
+}
 
 struct Cached {
     bytes: Bytes,

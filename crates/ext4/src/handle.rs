@@ -4,32 +4,17 @@
 //! nothing is locked, and the operation begins anew. What it changes are copies in the handle, so that an operation that gives up has changed nothing; all changes of one that
 //! has come to its end become part of the running transaction at once ([`Core::apply`]).
 
-use crate::{core::Core, Bytes, Error, Result, Superblock};
+use crate::{
+    core::{Changes, Core},
+    Error, Result, Superblock,
+};
 use ::core::ops::Range;
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::vec::Vec;
 
 /// See the module.
 pub struct Handle<'a> {
     core: &'a Core,
     changes: Changes,
-}
-
-/// What an operation has changed.
-#[derive(Default)]
-pub(crate) struct Changes {
-    /// New contents of blocks of metadata.
-    pub blocks: BTreeMap<u64, Vec<u8>>,
-    /// Blocks that were metadata and are free now: nothing older may be replayed over what they become.
-    pub revoked: Vec<u64>,
-    /// Blocks that nobody may use before this has been committed.
-    pub freed: Vec<Range<u64>>,
-    /// Blocks that were promised ([`Core::claim`]) and are in use now.
-    pub settled: Vec<Range<u64>>,
-    /// What is added to the numbers of free blocks and inodes.
-    pub free_blocks: i64,
-    pub free_inodes: i64,
-    /// Inodes that go to the list of orphans, and that leave it, in order.
-    pub orphans: Vec<(u32, bool)>,
 }
 
 impl<'a> Handle<'a> {
@@ -103,9 +88,4 @@ impl<'a> Handle<'a> {
         self.changes.blocks.remove(&block);
         self.changes.revoked.push(block);
     }
-}
-
-/// A block's bytes as the cache and transactions share them.
-pub(crate) fn shared(bytes: Vec<u8>) -> Bytes {
-    Bytes::new(bytes)
 }

@@ -21,7 +21,8 @@
 //! | group.rs, space.rs | groups and their bitmaps; who gets which blocks and inodes |
 //! | file.rs | inodes made, read and written by operations |
 //! | names.rs | inodes that get, change and lose names |
-//! | journal/ | transactions on the disk (jbd2); mounting and unmounting |
+//! | log/ | the blocks of the journal (jbd2) |
+//! | journal/ | commits, checkpoints and replay; mounting and unmounting |
 //! | volume.rs | a file system: all of it together |
 //! | bytes.rs | numbers in blocks, and sums over them |
 #![cfg_attr(not(test), no_std)]
@@ -41,6 +42,7 @@ mod group;
 mod handle;
 mod inode;
 mod journal;
+mod log;
 mod names;
 mod space;
 mod superblock;

@@ -1,7 +1,7 @@
 //! A file system: all of it together.
 
 use crate::{
-    core::Core, handle::Handle, inode::FileType, journal::Journal, superblock, Device, Error, Inode, Result, Superblock,
+    core::Core, handle::Handle, inode::FileType, log::Journal, superblock, Device, Error, Inode, Result, Superblock,
 };
 use alloc::vec::Vec;
 use machine::sync::{AsyncLock, Lock, WaitQueue};

@@ -9,102 +9,11 @@
 //! journal's superblock says that it begins where the next transaction will. That is flushed before any block of the log is written again. For if the old superblock were found
 //! after a power cut, and not all of the old log, then some of the old transactions would be replayed over newer blocks.
 
-use super::{
-    format::{escape, Form, Tag},
-    JournalFile, Writer,
+use crate::{
+    log::{Journal, Log, Writer},
+    Device, Error, Result, Volume,
 };
-use crate::{core::Committing, handle::shared, Bytes, Device, Error, Result, Volume};
 use ::core::mem;
-use alloc::vec::Vec;
-
-/// The journal of a file system that is written.
-pub(crate) struct Journal {
-    log: Log,
-    /// A transaction that is being written, or was when the future that did so was dropped or had no memory.
-    unfinished: Option<Committing>,
-    /// Somebody has begun to write and has not come to the end.
-    interrupted: bool,
-}
-
-/// The log, and what is used of it.
-pub(super) struct Log {
-    file: JournalFile,
-    form: Form,
-    /// Where the next transaction begins.
-    head: u32,
-    /// Blocks before it that must be replayed after a power cut.
-    used: u32,
-}
-
-impl Journal {
-    pub(super) fn new(log: Log) -> Journal {
-        Journal { log, unfinished: None, interrupted: false }
-    }
-}
-
-/// The blocks of a transaction in the order of the log; the commit block follows them.
-struct Encoded {
-    blocks: Vec<Bytes>,
-    commit: Bytes,
-}
-
-impl Log {
-    /// An empty one.
-    pub(super) fn new(file: JournalFile) -> Log {
-        Log { form: file.head.form(), head: file.head.first(), used: 0, file }
-    }
-
-    fn encode(&self, transaction: &Committing) -> Result<Encoded> {
-        let (form, id) = (self.form, transaction.id);
-        let (tags_at_once, revoked_at_once) = (form.tags_in_block(), form.revoked_in_block());
-        let (copies, revoked) = (transaction.blocks.len(), transaction.revoked.len());
-        let mut blocks = Vec::new();
-        let count = copies + copies.div_ceil(tags_at_once) + revoked.div_ceil(revoked_at_once);
-        blocks.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
-        for revoked in transaction.revoked.chunks(revoked_at_once) {
-            blocks.push(shared(form.revoke(id, revoked)?));
-        }
-        for copies in transaction.blocks.chunks(tags_at_once) {
-            let mut tags = Vec::new();
-            tags.try_reserve_exact(copies.len()).map_err(|_| Error::NoMemory)?;
-            // The descriptor, which needs the sums of the copies.
-            let at = blocks.len();
-            blocks.push(Bytes::default());
-            for (block, bytes) in copies {
-                let escaped = escape(bytes)?;
-                let tag = Tag { block: *block, escaped: escaped.is_some(), sum: 0 };
-                let copy = escaped.map_or_else(|| bytes.clone(), shared);
-                tags.push(Tag { sum: form.copy_sum(id, &copy), ..tag });
-                blocks.push(copy);
-            }
-            blocks[at] = shared(form.descriptor(id, &tags)?);
-        }
-        Ok(Encoded { blocks, commit: shared(form.commit(id)?) })
-    }
-
-    /// Blocks that can be written. One is always free: else a full log would look like an empty one.
-    fn room(&self) -> usize {
-        (self.file.ring() - 1 - self.used) as usize
-    }
-
-    /// Writes a transaction to the log. It stays there when the future has answered.
-    async fn write<D: Device>(&mut self, device: &D, transaction: Encoded) -> Result<()> {
-        let mut writer = Writer::new(device);
-        let mut at = self.head;
-        let count = transaction.blocks.len() as u32 + 1;
-        for block in transaction.blocks {
-            writer.push(self.file.place(at)?, block).await?;
-            at = self.file.after(at, 1);
-        }
-        writer.finish().await?;
-        device.flush().await?;
-        writer.push(self.file.place(at)?, transaction.commit).await?;
-        writer.finish().await?;
-        device.flush().await?;
-        (self.head, self.used) = (self.file.after(at, 1), self.used + count);
-        Ok(())
-    }
-}
 
 impl<D: Device> Volume<D> {
     /// Makes all that has been changed lasting. It answers when that is so.

@@ -2,7 +2,6 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | format.rs | the blocks of a journal |
 //! | replay.rs | what a mount does with transactions whose blocks may not be at home |
 //! | commit.rs | writing transactions, and their blocks home |
 //! | orphans.rs | files that were to go away when the power failed |
@@ -18,16 +17,16 @@
 //! Each step from one line to the next is flushed before the following one begins.
 
 mod commit;
-mod format;
 mod orphans;
 mod replay;
 
-use crate::{bytes::put_u32, inode::FileType, superblock, Bytes, Device, Error, Result, Superblock, Time, Volume};
-use ::core::mem;
+use crate::{
+    bytes::put_u32,
+    inode::FileType,
+    log::{format::LogSuperblock, Journal, JournalFile, Log},
+    superblock, Bytes, Device, Error, Result, Superblock, Time, Volume,
+};
 use alloc::vec::Vec;
-pub(crate) use commit::Journal;
-use commit::Log;
-use format::LogSuperblock;
 
 /// How a file system is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,140 +41,47 @@ pub enum Access {
     ReadWrite,
 }
 
-/// A write is of at most so many bytes.
-const WRITE_BYTES: usize = 256 << 10;
 /// More pieces of a journal are not remembered.
 const MOST_RUNS: usize = 1 << 14;
 /// Linux's mkfs makes no longer journals. What replay remembers of each block is in memory.
 const LONGEST: u32 = 10_240_000;
 
-/// Where blocks of the journal are: the first of a run in the journal, how many, and the first on the disk.
-type JournalRun = (u32, u32, u64);
-
-/// The journal's superblock, and where its blocks are.
-struct JournalFile {
-    head: LogSuperblock,
-    /// By block in the journal, without gaps.
-    runs: Vec<JournalRun>,
-    /// The same by place on the disk.
-    places: Vec<JournalRun>,
-}
-
-impl JournalFile {
-    /// Fails if there is none in this file system, or if it can't be one.
-    async fn open<D: Device>(volume: &Volume<D>) -> Result<JournalFile> {
-        let (number, block_bytes) = (volume.superblock().journal, volume.superblock().block_bytes);
-        if volume.superblock().has_external_journal() {
-            return Err(Error::Unsupported("a journal on another device"));
-        }
-        let inode = volume.run(|handle| handle.any_inode(number)).await?;
-        if inode.file_type()? != FileType::Regular {
-            return Err(Error::Corrupt("the journal is no file"));
-        }
-        let place = volume.map(&inode, 0).await?.place.ok_or(Error::Corrupt("a hole in the journal"))?;
-        let head = LogSuperblock::parse(read(volume.device(), place, block_bytes).await?, block_bytes)?;
-        if u64::from(head.length()) > inode.size / u64::from(block_bytes) || head.length() > LONGEST {
-            return Err(Error::Corrupt("the length of the journal"));
-        }
-        let (mut runs, mut at) = (Vec::new(), 0);
-        while at < head.length() {
-            let run = volume.map(&inode, at).await?;
-            let place = run.place.ok_or(Error::Corrupt("a hole in the journal"))?;
-            let blocks = run.blocks.min(head.length() - at);
-            if blocks == 0 || runs.len() == MOST_RUNS {
-                return Err(Error::Unsupported("a journal in too many pieces"));
-            }
-            runs.try_reserve(1).map_err(|_| Error::NoMemory)?;
-            runs.push((at, blocks, place));
-            at += blocks;
-        }
-        let mut places = Vec::new();
-        places.try_reserve_exact(runs.len()).map_err(|_| Error::NoMemory)?;
-        places.extend_from_slice(&runs);
-        places.sort_unstable_by_key(|(_, _, place)| *place);
-        let overlaps = places.windows(2).any(|two| two[0].2 + u64::from(two[0].1) > two[1].2);
-        if overlaps || places.first().is_none_or(|first| first.2 <= volume.superblock().place().0) {
-            return Err(Error::Corrupt("where the journal's blocks are"));
-        }
-        Ok(JournalFile { head, runs, places })
+/// The file that the journal is. Fails if there is none in this file system, or if it can't be one.
+async fn open_journal_file<D: Device>(volume: &Volume<D>) -> Result<JournalFile> {
+    let (number, block_bytes) = (volume.superblock().journal, volume.superblock().block_bytes);
+    if volume.superblock().has_external_journal() {
+        return Err(Error::Unsupported("a journal on another device"));
     }
-
-    /// Where a block of the journal is on the disk.
-    fn place(&self, block: u32) -> Result<u64> {
-        let index = self.runs.partition_point(|(first, _, _)| *first <= block);
-        let run = index.checked_sub(1).and_then(|index| self.runs.get(index));
-        match run {
-            Some((first, blocks, place)) if block - first < *blocks => Ok(place + u64::from(block - first)),
-            _ => Err(Error::Corrupt("a block past the end of the journal")),
+    let inode = volume.run(|handle| handle.any_inode(number)).await?;
+    if inode.file_type()? != FileType::Regular {
+        return Err(Error::Corrupt("the journal is no file"));
+    }
+    let place = volume.map(&inode, 0).await?.place.ok_or(Error::Corrupt("a hole in the journal"))?;
+    let head = LogSuperblock::parse(read(volume.device(), place, block_bytes).await?, block_bytes)?;
+    if u64::from(head.length()) > inode.size / u64::from(block_bytes) || head.length() > LONGEST {
+        return Err(Error::Corrupt("the length of the journal"));
+    }
+    let (mut runs, mut at) = (Vec::new(), 0);
+    while at < head.length() {
+        let run = volume.map(&inode, at).await?;
+        let place = run.place.ok_or(Error::Corrupt("a hole in the journal"))?;
+        let blocks = run.blocks.min(head.length() - at);
+        if blocks == 0 || runs.len() == MOST_RUNS {
+            return Err(Error::Unsupported("a journal in too many pieces"));
         }
+        runs.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        runs.push((at, blocks, place));
+        at += blocks;
     }
-
-    /// Whether a block of the disk is the journal's.
-    fn contains(&self, block: u64) -> bool {
-        let index = self.places.partition_point(|(_, _, place)| *place <= block);
-        let run = index.checked_sub(1).and_then(|index| self.places.get(index));
-        run.is_some_and(|(_, blocks, place)| block - place < u64::from(*blocks))
+    let mut places = Vec::new();
+    places.try_reserve_exact(runs.len()).map_err(|_| Error::NoMemory)?;
+    places.extend_from_slice(&runs);
+    places.sort_unstable_by_key(|(_, _, place)| *place);
+    let overlaps = places.windows(2).any(|two| two[0].2 + u64::from(two[0].1) > two[1].2);
+    if overlaps || places.first().is_none_or(|first| first.2 <= volume.superblock().place().0) {
+        return Err(Error::Corrupt("where the journal's blocks are"));
     }
-
-    /// Blocks of the log.
-    fn ring(&self) -> u32 {
-        self.head.length() - self.head.first()
-    }
-
-    /// The block of the log that is `blocks` behind another one, at most as many as the log has.
-    fn after(&self, block: u32, blocks: u32) -> u32 {
-        let at = u64::from(block - self.head.first()) + u64::from(blocks);
-        self.head.first() + (at % u64::from(self.ring())) as u32
-    }
-
-    /// Writes where the log begins to the journal's superblock ([`LogSuperblock::set_start`]), and flushes.
-    async fn write_start<D: Device>(&mut self, device: &D, start: u32, sequence: u32) -> Result<()> {
-        self.head.set_start(start, sequence);
-        let bytes = Bytes::new(copied(&self.head.bytes)?);
-        device.write(self.place(0)?, alloc::vec![bytes]).await?;
-        device.flush().await
-    }
-}
-
-/// Writes blocks, those that follow each other together.
-struct Writer<'a, D> {
-    device: &'a D,
-    first: u64,
-    blocks: Vec<Bytes>,
-}
-
-impl<'a, D: Device> Writer<'a, D> {
-    fn new(device: &'a D) -> Writer<'a, D> {
-        Writer { device, first: 0, blocks: Vec::new() }
-    }
-
-    async fn push(&mut self, block: u64, bytes: Bytes) -> Result<()> {
-        let most = WRITE_BYTES / bytes.len().max(1);
-        if self.first + self.blocks.len() as u64 != block || self.blocks.len() >= most {
-            self.finish().await?;
-        }
-        if self.blocks.is_empty() {
-            self.first = block;
-        }
-        self.blocks.try_reserve(1).map_err(|_| Error::NoMemory)?;
-        self.blocks.push(bytes);
-        Ok(())
-    }
-
-    /// Writes what has been pushed last.
-    async fn finish(&mut self) -> Result<()> {
-        match self.blocks.is_empty() {
-            true => Ok(()),
-            false => self.device.write(self.first, mem::take(&mut self.blocks)).await,
-        }
-    }
-}
-
-fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len()).map_err(|_| Error::NoMemory)?;
-    copy.extend_from_slice(bytes);
-    Ok(copy)
+    Ok(JournalFile { head, runs, places })
 }
 
 /// Reads a block of the expected size.
@@ -265,7 +171,7 @@ impl<D: Device> Volume<D> {
         if superblock.journal == 0 && !superblock.has_external_journal() {
             return Err(Error::Unsupported("a file system without a journal is only read here"));
         }
-        let mut file = JournalFile::open(self).await?;
+        let mut file = open_journal_file(self).await?;
         let (start, sequence) = (file.head.start(), file.head.sequence());
         file.head.check_features()?;
         // One more, as Linux does. A log that need not be replayed though it is not empty has fewer transactions than blocks.

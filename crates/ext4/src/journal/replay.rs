@@ -4,12 +4,15 @@
 //! first that has no commit block was being written when the power failed, and nobody was told that it is lasting. For each block the newest copy counts, unless the same or a later
 //! transaction revokes the block. These copies are written home, once each and in order.
 
-use super::{
-    change_superblock,
-    format::{unescape, Form, Kind, Tag},
-    read, JournalFile, Writer,
+use super::{change_superblock, open_journal_file, read};
+use crate::{
+    core::shared,
+    log::{
+        format::{unescape, Form, Kind, Tag},
+        JournalFile, Writer,
+    },
+    superblock, Device, Error, Result, Volume,
 };
-use crate::{handle::shared, superblock, Device, Error, Result, Volume};
 use alloc::{collections::BTreeMap, vec::Vec};
 
 /// The newest copy of a block that is to be replayed.
@@ -32,7 +35,7 @@ struct Replay<'a, D> {
 
 /// Replays the journal of a file system whose superblock says that this is needed, and makes it say so no more. Nothing of what `volume` has in memory is right afterwards.
 pub(super) async fn recover<D: Device>(volume: &Volume<D>) -> Result<()> {
-    let mut file = JournalFile::open(volume).await?;
+    let mut file = open_journal_file(volume).await?;
     if file.head.start() != 0 {
         file.head.check_features()?;
         let mut replay = Replay { volume, form: file.head.form(), file: &file, copies: BTreeMap::new() };

@@ -13,7 +13,7 @@ use crate::{bytes::sum, Error, Result};
 use alloc::vec::Vec;
 
 /// All blocks of a journal but the copies begin with it.
-pub(super) const MAGIC: u32 = 0xc03b_3998;
+pub(crate) const MAGIC: u32 = 0xc03b_3998;
 
 /// Bytes of magic, kind and number of the transaction.
 const HEADER: usize = 12;
@@ -93,7 +93,7 @@ fn sum_without(seed: u32, bytes: &[u8], at: usize) -> u32 {
 }
 
 /// A block of zeros.
-pub(super) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
+pub(crate) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
     let mut block = Vec::new();
     block.try_reserve_exact(bytes).map_err(|_| Error::NoMemory)?;
     block.resize(bytes, 0);
@@ -101,7 +101,7 @@ pub(super) fn zeroed(bytes: usize) -> Result<Vec<u8>> {
 }
 
 /// The superblock of a journal: where the log begins, and in which form it is.
-pub(super) struct LogSuperblock {
+pub(crate) struct LogSuperblock {
     /// The whole block.
     pub bytes: Vec<u8>,
 }
@@ -224,7 +224,7 @@ enum Sums {
 
 /// What a block of a log is, if it is no copy; and of which transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Descriptor,
     Commit,
     Revoke,
@@ -232,7 +232,7 @@ pub(super) enum Kind {
 
 /// What a descriptor says of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag {
+pub(crate) struct Tag {
     /// The block that it is a copy of.
     pub block: u64,
     /// Its first four bytes are [`MAGIC`] in truth.
@@ -243,7 +243,7 @@ pub(super) struct Tag {
 
 /// The form of a log's blocks.
 #[derive(Clone, Copy)]
-pub(super) struct Form {
+pub(crate) struct Form {
     block_bytes: usize,
     /// Numbers of blocks have 64 bits.
     wide: bool,
@@ -425,7 +425,7 @@ impl Form {
 }
 
 /// A copy as it goes to the log, if it must differ from the block: it begins with [`MAGIC`].
-pub(super) fn escape(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(crate) fn escape(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     if u32_at(bytes, 0) != MAGIC {
         return Ok(None);
     }
@@ -435,6 +435,6 @@ pub(super) fn escape(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
 }
 
 /// Makes the block of an escaped copy.
-pub(super) fn unescape(copy: &mut [u8]) {
+pub(crate) fn unescape(copy: &mut [u8]) {
     put_u32(copy, 0, MAGIC);
 }
