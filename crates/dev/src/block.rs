@@ -66,7 +66,7 @@ fn number(configuration: &[u8], at: usize, bytes: usize) -> u64 {
 pub struct Disk {
     queues: Vec<Arc<dyn Exchange>>,
     next: AtomicUsize,
-    limits: BlockLimits,
+    limits: Arc<BlockLimits>,
     under_way: AtomicUsize,
     /// Woken when one has been answered.
     room: WaitQueue,
@@ -93,7 +93,7 @@ impl Disk {
             _ => SECTOR as u32,
         };
         let physical = field(feature::TOPOLOGY, 24, 1).min(8) as u32;
-        let limits = BlockLimits {
+        let mut limits = BlockLimits {
             sectors: number(configuration, 0, 8),
             block,
             physical_block: block << physical,
@@ -105,13 +105,14 @@ impl Disk {
             serial: Vec::new(),
         };
         let (next, under_way) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let mut disk = Disk { queues, next, limits, under_way, room: WaitQueue::new() };
+        let mut disk = Disk { queues, next, limits: Arc::default(), under_way, room: WaitQueue::new() };
         // A device that does not know the question has no serial number.
         if let Ok(mut serial) = disk.request(kind::GET_ID, 0, &[], SERIAL_BYTES).await {
             let end = serial.iter().position(|byte| *byte == 0).unwrap_or(serial.len());
             serial.truncate(end);
-            disk.limits.serial = serial;
+            limits.serial = serial;
         }
+        disk.limits = Arc::new(limits);
         Ok(disk)
     }
 
@@ -212,8 +213,8 @@ impl Disk {
 }
 
 impl BlockDevice for Disk {
-    fn limits(&self) -> &BlockLimits {
-        &self.limits
+    fn limits(&self) -> Arc<BlockLimits> {
+        self.limits.clone()
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {

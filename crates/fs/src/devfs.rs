@@ -41,7 +41,7 @@ pub async fn devtmpfs(services: &Arc<Services>, devices: &Devices) -> Result<Arc
             };
             rest = more;
         }
-        at.create(rest.as_bytes(), node(device.kind, device.mode, device.rdev, "")).await?;
+        at.create(rest.as_bytes(), node(device.kind, device.mode, device.rdev, &device.target)).await?;
     }
     Ok(tree)
 }

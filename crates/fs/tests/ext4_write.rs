@@ -143,8 +143,8 @@ impl Recorder {
 }
 
 impl BlockDevice for Recorder {
-    fn limits(&self) -> &BlockLimits {
-        &self.limits
+    fn limits(&self) -> Arc<BlockLimits> {
+        Arc::new(self.limits.clone())
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {

@@ -14,12 +14,12 @@ use fs::{
     tmpfs::Tmpfs,
     tty::Terminals,
     union::Union,
-    Caller, FileSystem, LocalPaths, Services,
+    Caller, FileSystem, LocalPaths,
 };
 use link::{Config, Root};
 use linux::tree::Tree;
 use machine::{errno::Result, Errno, Pid};
-use platform::virtio;
+use platform::{plan, virtio};
 
 /// The devices of the machine, opened by the kernel they are assigned to.
 pub struct DeviceSet {
@@ -58,8 +58,9 @@ impl DeviceSet {
         set
     }
 
-    /// Looks at all disks: what they are called, and their partitions.
-    async fn disks(&self, services: &Arc<Services>) -> Arc<Disks> {
+    /// Looks at all disks: what they are called, and their partitions. `cob.ramdisk=SIZE` makes one in memory.
+    async fn disks(&self, kernel: &Kernel) -> Arc<Disks> {
+        let services = &kernel.services;
         let disks = Arc::new(Disks::default());
         for opened in &self.disks {
             let queues = opened.queues.iter().map(|queue| queue.clone() as Arc<dyn machine::Exchange>).collect();
@@ -71,6 +72,11 @@ impl DeviceSet {
                 }
                 Err(error) => log::error!("a disk: {error:?}"),
             }
+        }
+        let size = plan::option(&kernel.plan.command_line, "cob.ramdisk").and_then(plan::size);
+        if let Some(bytes) = size {
+            let volume = disks.add_ram(services, bytes);
+            log::info!("{}: {} KiB", volume.name(), volume.sectors() / 2);
         }
         disks
     }
@@ -88,7 +94,7 @@ pub async fn mount(
 ) -> core::result::Result<(Arc<LocalPaths>, Arc<Terminals>), (Errno, String)> {
     let failed = |error| (error, String::from("mounting the root"));
     let services = &kernel.services;
-    let disks = devices.disks(services).await;
+    let disks = devices.disks(kernel).await;
     let ext4 = Arc::new(Ext4Mounter::new(services, &disks));
     let root: Arc<dyn FileSystem> = match &config.root {
         Root::NineP { tag } => {

@@ -38,7 +38,7 @@ impl Tree {
         let terminals = Terminals::new(Arc::new(Jobs(system.clone())), timers);
         let devices = Arc::new(Devices::default());
         fs::chardev::register(&devices, &terminals, &system.cpu, services);
-        fs::block::register(&disks, &devices);
+        fs::block::register(services, &disks, &devices);
         let paths = LocalPaths::new(services.clone(), root, devices.clone());
         let pseudo = pseudo_file_systems(system, services, &paths, &terminals, &disks);
         paths.register_kind("tmpfs", Arc::new(TmpMounter { services: services.clone() }));

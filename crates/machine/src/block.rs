@@ -93,6 +93,11 @@ impl Pieces {
         self.bytes == 0
     }
 
+    /// Each of them.
+    pub fn as_slice(&self) -> &[Piece] {
+        &self.pieces
+    }
+
     /// Adds their bytes to `to`.
     pub fn copy_to(&self, to: &mut Vec<u8>) {
         for piece in &self.pieces {
@@ -120,8 +125,13 @@ impl Drop for Pieces {
 
 /// A disk.
 pub trait BlockDevice: Send + Sync {
-    /// What it is.
-    fn limits(&self) -> &BlockLimits;
+    /// What it is now. (A loop device gets another size and other bytes when a program says so.)
+    fn limits(&self) -> Arc<BlockLimits>;
+
+    /// How many loop devices a request goes through before it comes to a disk.
+    fn nesting(&self) -> u32 {
+        0
+    }
 
     /// Does `op` from `sector` on, and waits until the disk has answered. Many may be under way at once, in any order; of two that overlap either may be first.
     ///

@@ -1,12 +1,12 @@
 //! An open disk or partition (man 4 sd, man 2 ioctl_list: linux/fs.h).
 
-use super::volume::Volume;
+use super::{hold::Hold, volume::Volume};
 use crate::{
     anonymous::{answer_int, argument_int, Identity, StatusFlags},
     cache::MAX_SIZE,
-    file::{ready, Access, Destination, Source, Transfer},
+    file::{lacks, ready, Access, Destination, Source, Transfer},
     namespace::{nodes, Location},
-    Attributes, Caller, File, Kind, Object, OpenFlags, SetAttributes, Whence,
+    Attributes, Caller, Control, ControlAnswer, File, Kind, Object, OpenFlags, SetAttributes, Whence,
 };
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
 use core::{
@@ -22,7 +22,7 @@ use machine::{
 };
 
 pub struct BlockFile {
-    volume: Arc<Volume>,
+    hold: Hold,
     flags: StatusFlags,
     position: AsyncLock<u64>,
     /// Failures of writing back that this description has heard of.
@@ -32,15 +32,17 @@ pub struct BlockFile {
 }
 
 impl BlockFile {
-    /// EACCES: a disk that nobody may write is to be written.
+    /// EACCES: a disk that nobody may write is to be written. EBUSY: it is to be open for nobody else (O_EXCL), and is mounted or open like that.
     pub fn open(volume: &Arc<Volume>, flags: OpenFlags, at: Option<Location>) -> Result<Arc<Self>> {
-        if flags.writable() && volume.device().limits().read_only {
+        // One whose driver can change that may be opened: writing is refused then.
+        if flags.writable() && volume.device().limits().read_only && !volume.is_driven() {
             return Err(Errno::EACCES);
         }
+        let hold = Hold::new(volume, flags.contains(OpenFlags::EXCL))?;
         let (number, mode) = (volume.number(), Kind::BlockDevice as u32 | 0o660);
         let inode = Identity::of((0, 6), u64::from(number.0 << 20 | number.1), mode, (0, 0), number);
         Ok(Arc::new(BlockFile {
-            volume: volume.clone(),
+            hold,
             flags: StatusFlags::new(flags),
             position: AsyncLock::new(0),
             heard: AtomicU64::new(volume.failures()),
@@ -49,9 +51,13 @@ impl BlockFile {
         }))
     }
 
+    pub(super) fn volume(&self) -> &Arc<Volume> {
+        self.hold.volume()
+    }
+
     /// EINVAL: a transfer past the cache (O_DIRECT) is not of whole blocks.
     fn check_direct(&self, at: u64, bytes: usize) -> Result<()> {
-        let block = u64::from(self.volume.device().limits().block);
+        let block = u64::from(self.volume().device().limits().block);
         let whole = at.is_multiple_of(block) && (bytes as u64).is_multiple_of(block);
         if whole || !self.flags.get().contains(OpenFlags::DIRECT) {
             Ok(())
@@ -75,7 +81,7 @@ impl BlockFile {
             }
             read
         };
-        match self.volume.cache().read(to, at) {
+        match self.volume().cache().read(to, at) {
             Transfer::Done(read) => Transfer::Done(read.map(have)),
             Transfer::Later(moving) => Transfer::later(async move { moving.await.map(&mut have) }),
         }
@@ -87,15 +93,18 @@ impl BlockFile {
         at: u64,
         mut position: Option<AsyncGuard<'a, u64>>,
     ) -> Transfer<'a> {
-        let (flags, end) = (self.flags.get(), self.volume.bytes());
+        let (flags, end) = (self.flags.get(), self.volume().bytes());
         if let Err(error) = self.check_direct(at, from.len()) {
             return Transfer::Done(Err(error));
+        }
+        if self.volume().device().limits().read_only {
+            return Transfer::Done(Err(Errno::EPERM));
         }
         if at >= end {
             return Transfer::Done(if from.is_empty() { Ok(0) } else { Err(Errno::ENOSPC) });
         }
         from.limit(usize::try_from(end - at).unwrap_or(usize::MAX));
-        let moving = self.volume.cache().write(from, Some(at), |_, _| Ok(()));
+        let moving = self.volume().cache().write(from, Some(at), |_, _| Ok(()));
         let through = flags.intersects(OpenFlags::DSYNC | OpenFlags::DIRECT);
         let mut have = move |(start, written): (u64, usize)| {
             if let Some(position) = position.as_deref_mut() {
@@ -108,10 +117,10 @@ impl BlockFile {
             moving => Transfer::later(async move {
                 let written = have(moving.await?);
                 if through {
-                    self.volume.write_back(at, at + written as u64).await?;
+                    self.volume().write_back(at, at + written as u64).await?;
                 }
                 if flags.intersects(OpenFlags::DSYNC) {
-                    self.volume.sync().await?;
+                    self.volume().sync().await?;
                 }
                 Ok(written)
             }),
@@ -120,7 +129,7 @@ impl BlockFile {
 
     /// EIO if something could not be written back since this description last heard of that.
     fn failed_since(&self) -> Result<()> {
-        let now = self.volume.failures();
+        let now = self.volume().failures();
         if self.heard.swap(now, Relaxed) == now {
             Ok(())
         } else {
@@ -129,7 +138,7 @@ impl BlockFile {
     }
 
     async fn request(&self, caller: &Caller, request: u32, data: &mut Vec<u8>) -> Result<i64> {
-        let (volume, limits) = (&self.volume, self.volume.device().limits());
+        let (volume, limits) = (self.volume(), self.volume().device().limits());
         let answer_long = |data: &mut Vec<u8>, value: u64| *data = value.to_ne_bytes().to_vec();
         match request {
             raw::BLKGETSIZE64 => answer_long(data, volume.bytes()),
@@ -156,6 +165,9 @@ impl BlockFile {
                 size if (512..=PAGE_SIZE as i32).contains(&size) && size.count_ones() == 1 => {}
                 _ => return Err(Errno::EINVAL),
             },
+            raw::BLKRRPART if volume.disk().is_none() && volume.driver().is_some() => {
+                return self.ask_driver(caller, request, data).await
+            }
             raw::BLKDISCARD | raw::BLKZEROOUT => {
                 if !self.flags.get().writable() {
                     return Err(Errno::EBADF);
@@ -170,9 +182,14 @@ impl BlockFile {
             }
             raw::BLKSECDISCARD => return Err(Errno::EOPNOTSUPP),
             raw::BLKROSET | raw::BLKRASET | raw::BLKFRASET | raw::BLKRRPART | raw::BLKPG => return Err(Errno::EINVAL),
-            _ => return Err(Errno::ENOTTY),
+            _ => return self.ask_driver(caller, request, data).await,
         }
         Ok(0)
+    }
+
+    async fn ask_driver(&self, caller: &Caller, request: u32, data: &mut Vec<u8>) -> Result<i64> {
+        let driver = self.volume().driver().ok_or(Errno::ENOTTY)?;
+        driver.request(caller, self.flags.get().writable(), request, data).await
     }
 }
 
@@ -200,7 +217,7 @@ impl File for BlockFile {
             return Transfer::Done(Err(Errno::EBADF));
         }
         let appends = flags.contains(OpenFlags::APPEND) || access.at == Some(crate::file::APPEND_AT);
-        let end = self.volume.bytes();
+        let end = self.volume().bytes();
         let place = move |at: u64| if appends { end } else { at };
         match access.at {
             Some(at) => self.write_here(from, place(at), None),
@@ -217,7 +234,7 @@ impl File for BlockFile {
     fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move {
             let mut position = self.position.lock().await;
-            let end = self.volume.bytes();
+            let end = self.volume().bytes();
             let start = match whence {
                 Whence::Set => 0,
                 Whence::Current => *position,
@@ -246,26 +263,42 @@ impl File for BlockFile {
         Box::pin(self.request(caller, request, data))
     }
 
+    fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        Box::pin(async move {
+            match (control, self.volume().driver()) {
+                (Control::AttachLoop { file, configuration }, Some(driver)) => {
+                    driver.attach(file, self.flags.get().writable(), &configuration).await?;
+                    Ok(ControlAnswer::Done)
+                }
+                (control, _) => Err(lacks(&control)),
+            }
+        })
+    }
+
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let synced = self.volume.sync().await;
+            let synced = self.volume().sync().await;
             self.failed_since().and(synced)
         })
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        ready(Ok(self.volume.cache().clone()))
+        ready(Ok(self.volume().cache().clone()))
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         ready(match &self.at {
             Some(at) => at.path(),
-            None => format!("/dev/{}", self.volume.name()).into_bytes(),
+            None => format!("/dev/{}", self.volume().name()).into_bytes(),
         })
     }
 
     fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.at.as_ref().map(|at| at as _)
+    }
+
+    fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        Arc::into_inner(self).map(|last| -> BoxFuture<'static, ()> { Box::pin(last.hold.release()) })
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -7,38 +7,55 @@
 //! | partitions.rs | tables of partitions |
 //! | stats.rs | the counters of /proc/diskstats |
 //! | volume.rs | a disk or a partition: its page cache, and requests to the device |
+//! | disks.rs | all of them, their names and numbers |
+//! | hold.rs | who uses one |
 //! | file.rs | an open one |
+//! | loops/ | loop devices |
+//! | ram.rs | a disk in memory |
+//! | links.rs | /dev/disk/by-uuid and its kin |
 
+mod disks;
 mod file;
+mod hold;
+mod links;
+pub mod loops;
 mod partitions;
+mod ram;
 mod stats;
 mod volume;
 
+pub use disks::{Disks, EXTENDED_MAJOR};
 pub use file::BlockFile;
+pub use hold::Hold;
 pub use stats::Stats;
-pub use volume::{Disks, Volume};
+pub use volume::{Driver, Identity, Volume};
 
 use crate::{
     devfs::{Devices, Opener, Opening},
     file::ready,
-    File, Kind,
+    File, Kind, Services,
 };
 use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, BoxFuture};
 
-/// Makes nodes below /dev for disks and their partitions, before devtmpfs is mounted.
-pub fn register(disks: &Arc<Disks>, devices: &Devices) {
+/// Makes nodes below /dev for disks and their partitions, with the links that lead to them, and for loop devices, before devtmpfs is mounted.
+pub fn register(services: &Arc<Services>, disks: &Arc<Disks>, devices: &Arc<Devices>) {
     let all = disks.clone();
     devices.set_syncer(Arc::new(move || {
         let all = all.clone();
         Box::pin(async move { all.sync().await })
     }));
     for volume in disks.list() {
-        devices.register(volume.name(), Kind::BlockDevice, volume.number(), 0o660, opener(volume.clone()));
+        devices.register(volume.name(), Kind::BlockDevice, volume.number(), 0o660, opener(&volume));
     }
+    for (name, target) in disks.links() {
+        devices.link(&name, &target);
+    }
+    loops::register(services, disks, devices);
 }
 
-fn opener(volume: Arc<Volume>) -> Opener {
+fn opener(volume: &Arc<Volume>) -> Opener {
+    let volume = volume.clone();
     Arc::new(move |opening: Opening<'_>| -> BoxFuture<'_, Result<Arc<dyn File>>> {
         ready(BlockFile::open(&volume, opening.flags, Some(opening.at.clone())).map(|file| file as Arc<dyn File>))
     })

@@ -1,6 +1,7 @@
 //! Tables of partitions: GPT (UEFI 2.10, 5.3) and those of the master boot record.
 
-use alloc::vec::Vec;
+use super::volume::Identity;
+use alloc::{format, string::String, vec::Vec};
 use core::future::Future;
 use machine::block::SECTOR;
 
@@ -23,6 +24,8 @@ pub struct Partition {
     pub start: u64,
     /// How many sectors it has.
     pub sectors: u64,
+    /// What it is called.
+    pub identity: Identity,
 }
 
 /// Where bytes of a disk are read; None: they can't be.
@@ -73,7 +76,7 @@ async fn mbr(disk: &mut (impl Sectors + Send), first: &[u8]) -> Vec<Partition> {
         if entry.kind == 0 || entry.sectors == 0 {
             continue;
         }
-        found.push(Partition { number, start: entry.start, sectors: entry.sectors });
+        found.push(Partition { number, start: entry.start, sectors: entry.sectors, identity: Identity::default() });
         if EXTENDED.contains(&entry.kind) {
             // Linux shows only so much of it that a boot loader has room.
             if let Some(last) = found.last_mut() {
@@ -83,6 +86,11 @@ async fn mbr(disk: &mut (impl Sectors + Send), first: &[u8]) -> Vec<Partition> {
         }
     }
     found.sort_by_key(|partition| partition.number);
+    // The signature that Windows gives disks.
+    let disk = number(&first[440..444]);
+    for partition in found.iter_mut().filter(|_| disk != 0) {
+        partition.identity.uuid = format!("{disk:08x}-{:02x}", partition.number);
+    }
     found
 }
 
@@ -96,7 +104,10 @@ async fn logical(disk: &mut (impl Sectors + Send), base: u64, found: &mut Vec<Pa
         for entry in entries(&record).filter(|entry| entry.sectors > 0) {
             match EXTENDED.contains(&entry.kind) {
                 true => next = next.or(Some(base + entry.start)),
-                false => data = data.or(Some(Partition { number, start: at + entry.start, sectors: entry.sectors })),
+                false => {
+                    let (start, sectors) = (at + entry.start, entry.sectors);
+                    data = data.or(Some(Partition { number, start, sectors, identity: Identity::default() }));
+                }
             }
         }
         found.extend(data);
@@ -135,8 +146,20 @@ async fn gpt(disk: &mut (impl Sectors + Send), block: u32) -> Option<Vec<Partiti
         let (first, last) = (number(&entry[32..40]), number(&entry[40..48]));
         if entry[..16].iter().any(|byte| *byte != 0) && last >= first {
             let (start, sectors) = (first.checked_mul(per_block)?, (last - first + 1).checked_mul(per_block)?);
-            found.push(Partition { number: index, start, sectors });
+            found.push(Partition { number: index, start, sectors, identity: gpt_identity(entry) });
         }
     }
     Some(found)
+}
+
+/// The unique GUID of an entry, whose first three fields are little-endian, and its name in UTF-16.
+fn gpt_identity(entry: &[u8]) -> Identity {
+    let hex = |bytes: &mut dyn Iterator<Item = &u8>| bytes.fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    let guid = &entry[16..32];
+    let [a, b, c] = [&guid[..4], &guid[4..6], &guid[6..8]].map(|field| hex(&mut field.iter().rev()));
+    let [d, e] = [&guid[8..10], &guid[10..]].map(|field| hex(&mut field.iter()));
+    let units = entry[56..128].chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
+    let name = char::decode_utf16(units.take_while(|unit| *unit != 0));
+    let label = name.map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+    Identity { uuid: format!("{a}-{b}-{c}-{d}-{e}"), label }
 }

@@ -1,18 +1,16 @@
 //! A volume: a disk, or a partition of one. Its pages are in a page cache of its own, as on Linux: who writes a disk and a partition of it at once sees two truths.
 
-use super::{partitions, stats::Stats};
-use crate::{cache::MAX_SIZE, file::Frames, PageCache, Services, Store};
+use super::{hold::Uses, stats::Stats};
+use crate::{cache::MAX_SIZE, file::Frames, Caller, File, PageCache, Services, Store};
 use alloc::{
     boxed::Box,
-    format,
-    string::{String, ToString},
+    string::String,
     sync::{Arc, Weak},
     vec::Vec,
 };
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use machine::{
     block::{BlockDevice, BlockOp, Piece, Pieces, SECTOR},
-    collections::try_filled,
     errno::Result,
     sync::Lock,
     BoxFuture, Errno, PAGE_SIZE,
@@ -23,7 +21,7 @@ pub struct Content {
     services: Arc<Services>,
     device: Arc<dyn BlockDevice>,
     start: u64,
-    sectors: u64,
+    sectors: AtomicU64,
     /// Also counted in the disk's.
     disk: Option<Arc<Stats>>,
     pub(super) stats: Arc<Stats>,
@@ -70,7 +68,7 @@ struct Below(Arc<Content>);
 impl Store for Below {
     fn read<'a>(&'a self, offset: u64, to: Frames<'a>) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move {
-            let left = (self.0.sectors * SECTOR).saturating_sub(offset);
+            let left = (self.0.sectors.load(Relaxed) * SECTOR).saturating_sub(offset);
             let bytes = to.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             self.0.transfer(BlockOp::Read, offset, to, bytes).await?;
             Ok(bytes)
@@ -93,38 +91,90 @@ impl Store for Below {
     }
 }
 
+/// What gives a disk its bytes and takes them away again: a loop device.
+pub trait Driver: Send + Sync {
+    /// An ioctl that is the driver's; `can_write`: by who has the disk open to write it. ENOTTY: it is not the driver's.
+    fn request<'a>(
+        &'a self,
+        caller: &'a Caller,
+        can_write: bool,
+        request: u32,
+        data: &'a mut Vec<u8>,
+    ) -> BoxFuture<'a, Result<i64>>;
+    /// Takes the disk's bytes from `file` from now on, as `configuration` says; `can_write` as above.
+    fn attach<'a>(
+        &'a self,
+        file: Arc<dyn File>,
+        can_write: bool,
+        configuration: &'a [u8],
+    ) -> BoxFuture<'a, Result<()>>;
+    /// The file that has the disk's bytes, if one has.
+    fn backing(&self) -> Option<Arc<dyn File>>;
+    /// Nobody uses the disk or its partitions any more: what is to be done then.
+    fn unused(self: Arc<Self>) -> Option<BoxFuture<'static, ()>>;
+    /// The files of directory `loop` in the disk's directory of /sys; None: there is none.
+    fn shown(&self) -> Option<Vec<(&'static str, Vec<u8>)>>;
+}
+
+/// What a volume is called and where it is.
+pub(super) struct Place {
+    pub name: String,
+    /// Major and minor.
+    pub number: (u32, u32),
+    /// The first sector, and how many.
+    pub sectors: (u64, u64),
+}
+
+/// A partition: which, and of what disk.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub number: u32,
+    pub disk: Arc<Volume>,
+    pub identity: Identity,
+}
+
+/// What a table of partitions says of one beside its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// PARTUUID, as blkid writes it; empty: it has none.
+    pub uuid: String,
+    /// PARTLABEL.
+    pub label: String,
+}
+
 /// A disk or a partition.
 pub struct Volume {
     name: String,
     number: (u32, u32),
-    /// Of a partition: which, and where on its disk it begins.
-    partition: Option<(u32, u64)>,
+    part: Option<Part>,
     content: Arc<Content>,
     cache: Arc<PageCache>,
+    uses: Uses,
+    driver: Option<Arc<dyn Driver>>,
 }
 
 impl Volume {
-    fn new(
+    pub(super) fn new(
         services: &Arc<Services>,
         device: &Arc<dyn BlockDevice>,
-        name: String,
-        number: (u32, u32),
-        (start, sectors): (u64, u64),
-        of: Option<(u32, &Arc<Volume>)>,
+        place: Place,
+        part: Option<Part>,
+        driver: Option<Arc<dyn Driver>>,
     ) -> Arc<Volume> {
+        let Place { name, number, sectors: (start, sectors) } = place;
         let content = Arc::new(Content {
             services: services.clone(),
             device: device.clone(),
             start,
-            sectors,
-            disk: of.map(|(_, disk)| disk.content.stats.clone()),
+            sectors: AtomicU64::new(sectors),
+            disk: part.as_ref().map(|part| part.disk.content.stats.clone()),
             stats: Arc::default(),
             failures: AtomicU64::new(0),
             cache: Lock::new(Weak::new()),
         });
         let cache = PageCache::over(services, sectors * SECTOR, Arc::new(Below(content.clone())));
         *content.cache.lock() = Arc::downgrade(&cache);
-        Arc::new(Volume { name, number, partition: of.map(|(number, _)| (number, start)), content, cache })
+        Arc::new(Volume { name, number, part, content, cache, uses: Uses::default(), driver })
     }
 
     /// As below /dev.
@@ -139,12 +189,12 @@ impl Volume {
 
     /// Which partition of its disk it is, and with which sector of that it begins; None: it is the disk.
     pub fn partition(&self) -> Option<(u32, u64)> {
-        self.partition
+        self.part.as_ref().map(|part| (part.number, self.content.start))
     }
 
     /// How large it is.
     pub fn sectors(&self) -> u64 {
-        self.content.sectors
+        self.content.sectors.load(Relaxed)
     }
 
     /// The same in bytes.
@@ -155,6 +205,53 @@ impl Volume {
     /// The disk that it is, or is on.
     pub fn device(&self) -> &dyn BlockDevice {
         &*self.content.device
+    }
+
+    /// The disk that it is a partition of; None: it is a disk itself.
+    pub fn disk(&self) -> Option<&Arc<Volume>> {
+        self.part.as_ref().map(|part| &part.disk)
+    }
+
+    /// What the table of partitions calls it.
+    pub fn identity(&self) -> Identity {
+        self.part.as_ref().map(|part| part.identity.clone()).unwrap_or_default()
+    }
+
+    /// What gives the disk its bytes, if that is not a machine's device.
+    pub fn driver(&self) -> Option<&Arc<dyn Driver>> {
+        self.driver.as_ref()
+    }
+
+    /// Whether it is a disk with a driver, or a partition of one.
+    pub(super) fn is_driven(&self) -> bool {
+        self.disk().map_or(self.driver.is_some(), |disk| disk.driver.is_some())
+    }
+
+    pub(super) fn shared_device(&self) -> &Arc<dyn BlockDevice> {
+        &self.content.device
+    }
+
+    pub(super) fn services(&self) -> &Arc<Services> {
+        &self.content.services
+    }
+
+    pub(super) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// Other bytes lie below from now on, so many sectors: forgets all pages.
+    pub(super) async fn replaced(&self, sectors: u64) -> Result<()> {
+        self.content.sectors.store(sectors, Relaxed);
+        for bytes in [0, sectors * SECTOR] {
+            self.cache.truncate(bytes, |_, _| Ok(()), crate::file::ready(Ok(()))).await?;
+        }
+        Ok(())
+    }
+
+    /// The same bytes lie below, but more or fewer.
+    pub(super) async fn resized(&self, sectors: u64) -> Result<()> {
+        self.content.sectors.store(sectors, Relaxed);
+        self.cache.truncate(sectors * SECTOR, |_, _| Ok(()), crate::file::ready(Ok(()))).await
     }
 
     /// What has been asked of it.
@@ -261,90 +358,3 @@ impl Volume {
     }
 }
 
-/// Reads a disk before there are volumes.
-struct Raw<'a> {
-    services: &'a Arc<Services>,
-    device: &'a dyn BlockDevice,
-}
-
-impl partitions::Sectors for Raw<'_> {
-    async fn read(&mut self, sector: u64, bytes: usize) -> Option<Vec<u8>> {
-        let (memory, limits) = (&self.services.memory, self.device.limits());
-        let block = u64::from(limits.block);
-        // Whole blocks around it.
-        let start = sector * SECTOR / block * block;
-        let end = (sector * SECTOR + bytes as u64).next_multiple_of(block);
-        if end > limits.sectors * SECTOR {
-            return None;
-        }
-        let mut read: Vec<u8> = try_filled((end - start) as usize, 0).ok()?;
-        for at in (start..end).step_by(PAGE_SIZE) {
-            let part = (end - at).min(PAGE_SIZE as u64) as usize;
-            let frame = self.services.frame().ok()?;
-            let mut pieces = Pieces::none(memory);
-            pieces.push(Piece { frame: frame.frame(), offset: 0, bytes: part });
-            self.device.submit(BlockOp::Read, at / SECTOR, pieces).await.ok()?;
-            let from = (at - start) as usize;
-            memory.read(frame.frame(), 0, &mut read[from..from + part]);
-        }
-        let from = (sector * SECTOR - start) as usize;
-        Some(read[from..from + bytes].to_vec())
-    }
-}
-
-/// All disks of the machine with their partitions, on the kernel that has them.
-#[derive(Default)]
-pub struct Disks(Lock<Vec<Arc<Volume>>>);
-
-/// What Debian's kernel gives virtio disks, whose major number is assigned as they come.
-const MAJOR: u32 = 254;
-/// Minor numbers of a disk.
-const MINORS: u32 = 16;
-
-impl Disks {
-    /// Reads the partitions of one more disk, and gives the volumes that it adds: the disk first.
-    pub async fn add(&self, services: &Arc<Services>, device: Arc<dyn BlockDevice>) -> Vec<Arc<Volume>> {
-        let index = self.0.lock().iter().filter(|volume| volume.partition.is_none()).count() as u32;
-        let name = format!("vd{}", letters(index));
-        let limits = device.limits().clone();
-        let number = (MAJOR, index * MINORS);
-        let disk = Volume::new(services, &device, name.clone(), number, (0, limits.sectors), None);
-        let mut added = alloc::vec![disk.clone()];
-        let mut raw = Raw { services, device: &*device };
-        for partition in partitions::read(&mut raw, limits.sectors, limits.block).await {
-            if partition.number >= MINORS {
-                log::warn!("{name}: partition {} has no minor number", partition.number);
-                continue;
-            }
-            let number = (MAJOR, index * MINORS + partition.number);
-            let of = Some((partition.number, &disk));
-            let name = format!("{name}{}", partition.number);
-            added.push(Volume::new(services, &device, name, number, (partition.start, partition.sectors), of));
-        }
-        self.0.lock().extend(added.iter().cloned());
-        added
-    }
-
-    /// In the order in which they were found, each disk before its partitions.
-    pub fn list(&self) -> Vec<Arc<Volume>> {
-        self.0.lock().clone()
-    }
-
-    /// Writes all dirty pages back, and has all disks keep them. The first error, if there is one; the others are asked all the same.
-    pub async fn sync(&self) -> Result<()> {
-        let mut result = Ok(());
-        for volume in self.list() {
-            result = result.and(volume.sync().await);
-        }
-        result
-    }
-}
-
-/// a to z, then aa, ab, ...
-fn letters(index: u32) -> String {
-    let last = char::from(b'a' + (index % 26) as u8);
-    match index / 26 {
-        0 => last.to_string(),
-        more => letters(more - 1) + &last.to_string(),
-    }
-}

@@ -9,7 +9,7 @@ mod node;
 mod ranges;
 
 use crate::{
-    block::{Disks, Volume},
+    block::{Disks, Hold, Volume},
     inode::Mounter,
     lease::Sharers,
     FileSystem, FileSystemInfo, Inode, PageCache, Services,
@@ -76,6 +76,8 @@ struct Shared {
     uncommitted: Lock<Option<Arc<Shared>>>,
     /// How often it is mounted.
     mounts: AtomicUsize,
+    /// The disk is in use until it is not mounted any more.
+    hold: Lock<Option<Hold>>,
     this: Weak<Shared>,
 }
 
@@ -250,6 +252,10 @@ impl FileSystem for Ext4 {
         Box::pin(self.shared.sync())
     }
 
+    fn nesting(&self) -> u32 {
+        self.shared.disk().device().nesting()
+    }
+
     fn remount(&self, read_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let shared = &self.shared;
@@ -268,10 +274,15 @@ impl FileSystem for Ext4 {
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            match self.shared.mounts.fetch_sub(1, Relaxed) > 1 {
-                true => Ok(()),
-                false => self.shared.close().await,
+            if self.shared.mounts.fetch_sub(1, Relaxed) > 1 {
+                return Ok(());
             }
+            let closed = self.shared.close().await;
+            let hold = self.shared.hold.lock().take();
+            if let Some(hold) = hold {
+                hold.release().await;
+            }
+            closed
         })
     }
 }
@@ -297,7 +308,7 @@ impl Ext4Mounter {
 
     async fn open(&self, source: &[u8], data: &[u8], read_only: bool) -> Result<Arc<dyn FileSystem>> {
         let name = source.strip_prefix(b"/dev/").ok_or(Errno::ENOTBLK)?;
-        let disk = self.disks.list().into_iter().find(|disk| disk.name().as_bytes() == name).ok_or(Errno::ENOTBLK)?;
+        let disk = self.disks.find(name)?;
         let mut mounted = self.mounted.lock().await;
         // The same disk twice is one file system.
         let known = mounted.get(&disk.number()).and_then(Weak::upgrade);
@@ -307,6 +318,7 @@ impl Ext4Mounter {
             }
             return self.mount_of(&shared).await;
         }
+        let hold = Hold::new(&disk, true)?;
         // What programs have written to it.
         disk.sync().await?;
         let superblock = Superblock::parse(&disk::superblock(&disk).await?).map_err(|error| refused(&disk, error))?;
@@ -336,6 +348,7 @@ impl Ext4Mounter {
             released: WaitQueue::new(),
             uncommitted: Lock::default(),
             mounts: AtomicUsize::new(0),
+            hold: Lock::new(Some(hold)),
             this: this.clone(),
         });
         mounted.retain(|_, shared| shared.strong_count() > 0);

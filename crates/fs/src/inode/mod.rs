@@ -304,6 +304,10 @@ pub trait FileSystem: Send + Sync {
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
     }
+    /// How many loop devices lie below it.
+    fn nesting(&self) -> u32 {
+        0
+    }
     /// `mount -o remount`: it is to be written, or only read. EBUSY: somebody has a file open to write it. EROFS: it can't be written.
     fn remount(&self, read_only: bool) -> BoxFuture<'_, Result<()>> {
         ready(match (read_only, self.root().write_refused()) {

@@ -1,11 +1,11 @@
 //! Which device numbers open what: a node of any file system leads here.
 
-use super::Location;
+use super::{LocalPaths, Location};
 use crate::{Caller, File, Kind, OpenFlags};
 use alloc::{
     collections::BTreeMap,
     string::{String, ToString},
-    sync::Arc,
+    sync::{Arc, Weak},
     vec::Vec,
 };
 use machine::{account::Accounts, errno::Result, sync::Lock, BoxFuture, Errno};
@@ -31,6 +31,8 @@ pub(crate) struct Named {
     pub kind: Kind,
     pub rdev: (u32, u32),
     pub mode: u32,
+    /// Of a symbolic link.
+    pub target: String,
 }
 
 /// Kind, major and minor; a minor of None takes all the others of its major.
@@ -45,13 +47,48 @@ pub struct Devices {
     named: Lock<Vec<Named>>,
     fifo: Lock<Option<FifoOpener>>,
     syncer: Lock<Option<Syncer>>,
+    /// Where devtmpfs is mounted.
+    paths: Lock<Weak<LocalPaths>>,
 }
 
 impl Devices {
     /// `name` below /dev ("null", "pts/ptmx"), made when devtmpfs is mounted.
     pub fn register(&self, name: &str, kind: Kind, rdev: (u32, u32), mode: u32, opener: Opener) {
         self.openers.lock().insert((kind as u32, rdev.0, Some(rdev.1)), opener);
-        self.named.lock().push(Named { name: name.to_string(), kind, rdev, mode });
+        self.named.lock().push(Named { name: name.to_string(), kind, rdev, mode, target: String::new() });
+    }
+
+    /// A symbolic link, made when devtmpfs is mounted. The first of a name stays.
+    pub fn link(&self, name: &str, target: &str) {
+        let mut named = self.named.lock();
+        if named.iter().all(|known| known.name != name) {
+            let (name, target) = (name.to_string(), target.to_string());
+            named.push(Named { name, kind: Kind::Symlink, rdev: (0, 0), mode: 0o777, target });
+        }
+    }
+
+    /// [`Devices::register`] of one that comes while the machine runs: its node is made at once where devtmpfs is mounted.
+    pub async fn add(&self, name: &str, kind: Kind, rdev: (u32, u32), mode: u32, opener: Opener) {
+        self.register(name, kind, rdev, mode, opener);
+        let paths = self.paths.lock().upgrade();
+        if let Some(paths) = paths {
+            paths.make_device(name, kind as u32 | mode, rdev).await;
+        }
+    }
+
+    /// The device is no more, nor are its nodes where devtmpfs is mounted.
+    pub async fn remove(&self, name: &str, kind: Kind, rdev: (u32, u32)) {
+        let opener = self.openers.lock().remove(&(kind as u32, rdev.0, Some(rdev.1)));
+        self.named.lock().retain(|known| known.name != name);
+        drop(opener);
+        let paths = self.paths.lock().upgrade();
+        if let Some(paths) = paths {
+            paths.remove_device(name).await;
+        }
+    }
+
+    pub(super) fn set_paths(&self, paths: &Arc<LocalPaths>) {
+        *self.paths.lock() = Arc::downgrade(paths);
     }
 
     /// All minors of `major` that have no opener of their own (terminals of devpts).

@@ -14,6 +14,7 @@ mod directory;
 mod files;
 pub mod mount;
 mod mounting;
+mod device_nodes;
 mod named;
 pub(crate) mod nodes;
 mod open;
@@ -66,7 +67,7 @@ impl LocalPaths {
         let mount = Mount::new(root, dentry, None, source, mount::flags::RELATIME);
         let mounts = MountTable::with_root(mount.clone());
         let memory = services.memory.totals().0 as usize * PAGE_SIZE;
-        Arc::new(LocalPaths {
+        let paths = Arc::new(LocalPaths {
             services,
             devices,
             root: mount,
@@ -75,7 +76,9 @@ impl LocalPaths {
             renaming: AsyncLock::new(()),
             names: NameCache::new(memory),
             everything: Sharers::default(),
-        })
+        });
+        paths.devices.set_paths(&paths);
+        paths
     }
 
     fn now(&self) -> u64 {

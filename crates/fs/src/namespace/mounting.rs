@@ -133,7 +133,8 @@ impl LocalPaths {
         let synced = self.sync().await;
         let mut closed: Vec<Arc<dyn FileSystem>> = Vec::new();
         let mut result = Ok(());
-        for mount in self.mounts.list() {
+        // The newest first: one of a loop device lies on an older one.
+        for mount in self.mounts.list().into_iter().rev() {
             if !closed.iter().any(|other| Arc::ptr_eq(other, &mount.file_system)) {
                 result = result.and(mount.file_system.close().await);
                 closed.push(mount.file_system.clone());

@@ -38,6 +38,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
         match self {
             Epoll(Add { file, .. } | Modify { file, .. } | Delete { file, .. }) => alloc::vec![file.clone()],
             Socket(fs::SocketControl::Send { message, .. }) => message.files.clone(),
+            AttachLoop { file, .. } => alloc::vec![file.clone()],
             _ => Vec::new(),
         }
     }
@@ -55,6 +56,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
             TimerSet { absolute, value, interval } => TimerSet { absolute, value, interval },
             TimerGet => TimerGet,
             Unwatch(watch) => Unwatch(watch),
+            AttachLoop { configuration, .. } => AttachLoop { file: names.next()?, configuration },
             EpollTake { most, signals, sure } => EpollTake { most, signals, sure },
             Epoll(E::Add { fd, interest, .. }) => Epoll(E::Add { fd, file: names.next()?, interest }),
             Epoll(E::Modify { fd, interest, .. }) => Epoll(E::Modify { fd, file: names.next()?, interest }),

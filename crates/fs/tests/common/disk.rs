@@ -7,7 +7,7 @@ use machine::{
 };
 use std::sync::{
     atomic::{AtomicBool, Ordering::SeqCst},
-    Mutex,
+    Arc, Mutex,
 };
 
 /// Says what it was asked, and fails if it is told to.
@@ -39,8 +39,8 @@ impl Bytes {
 }
 
 impl BlockDevice for Bytes {
-    fn limits(&self) -> &BlockLimits {
-        &self.limits
+    fn limits(&self) -> Arc<BlockLimits> {
+        Arc::new(self.limits.clone())
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {

@@ -145,7 +145,10 @@ pub struct Process {
 
 impl Process {
     pub fn new(kernel: &Kernel, root: Arc<dyn FileSystem>) -> Process {
-        let paths = LocalPaths::new(kernel.services.clone(), root, Arc::default());
+        Process::with(kernel, LocalPaths::new(kernel.services.clone(), root, Arc::default()))
+    }
+
+    pub fn with(kernel: &Kernel, paths: Arc<LocalPaths>) -> Process {
         let root = block_on(paths.root()).unwrap();
         let base = Base { root: root.clone(), at: root, to: None, lease: None };
         Process { paths, memory: kernel.memory.clone(), caller: user(0), base }

@@ -4,6 +4,7 @@ use super::{sigio, socket::interfaces};
 use crate::call::Call;
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
+    block::loops::{request as loops, CONFIGURATION_BYTES, INFO_BYTES},
     control::{Control, ControlAnswer},
     Attributes, File, Kind, OpenFlags, Whence,
 };
@@ -67,6 +68,9 @@ fn argument(request: u32) -> Argument {
         raw::BLKROTATIONAL | raw::BLKSECTGET => Argument::Out(SHORT),
         raw::BLKROSET => Argument::In(INT),
         raw::BLKDISCARD | raw::BLKSECDISCARD | raw::BLKZEROOUT => Argument::In(2 * LONG),
+        loops::SET_STATUS64 => Argument::In(INFO_BYTES),
+        loops::GET_STATUS64 => Argument::Out(INFO_BYTES),
+        loops::CONFIGURE => Argument::In(CONFIGURATION_BYTES),
         // Encoded with size_t, but it is an int.
         raw::BLKBSZGET => Argument::Out(INT),
         raw::BLKBSZSET => Argument::In(INT),
@@ -104,6 +108,11 @@ pub(crate) async fn ioctl(call: &mut Call<'_>) -> Result<u64> {
                 Err(Errno::ENOTTY | Errno::EINVAL) => {}
                 Err(error) => return Err(error),
                 Ok(_) => return Err(Errno::EIO),
+            }
+        }
+        loops::SET_FD | loops::CONFIGURE => {
+            if attach_loop(call, &file, request).await? {
+                return Ok(0);
             }
         }
         _ => {
@@ -204,6 +213,30 @@ async fn for_any_file(call: &Call<'_>, file: &Arc<dyn File>, request: u32) -> Re
         _ => return Ok(None),
     }
     Ok(Some(0))
+}
+
+/// A loop device gets the file of a descriptor. False: it is none, or there is no such descriptor: the file has the answer.
+async fn attach_loop(call: &Call<'_>, device: &Arc<dyn File>, request: u32) -> Result<bool> {
+    if Kind::of_mode(device.attributes().await?.mode) != Some(Kind::BlockDevice) {
+        return Ok(false);
+    }
+    let (descriptor, configuration) = match request {
+        loops::CONFIGURE => {
+            let mut configuration = try_filled(CONFIGURATION_BYTES, 0)?;
+            if call.space().read(call.pointer(2), &mut configuration).await.is_err() {
+                return Ok(false);
+            }
+            (configuration.first_chunk().map_or(-1, |descriptor| i32::from_ne_bytes(*descriptor)), configuration)
+        }
+        _ => (call.int(2), Vec::new()),
+    };
+    let file = match call.opened(descriptor).await {
+        Ok((file, _)) => file,
+        Err(Errno::EBADF) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    device.control(&call.caller(), Control::AttachLoop { file, configuration }).await?;
+    Ok(true)
 }
 
 /// What Linux finds wrong with a clone before it finds that the file system has none.

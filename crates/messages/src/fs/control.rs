@@ -51,6 +51,13 @@ pub enum Control<F> {
     Socket(SocketControl<F>),
     /// inotify_rm_watch.
     Unwatch(i32),
+    /// LOOP_SET_FD, LOOP_CONFIGURE: a loop device gets the file that its bytes are in. ENOTTY: it is no loop device.
+    AttachLoop {
+        /// What the descriptor was open on.
+        file: F,
+        /// `struct loop_config`; empty: LOOP_SET_FD.
+        configuration: Vec<u8>,
+    },
 }
 
 /// epoll_ctl. The number of the descriptor is part of an entry's name, as on Linux.

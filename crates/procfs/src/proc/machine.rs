@@ -197,12 +197,16 @@ async fn command_line(_proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
 async fn devices(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     put!(text, "Character devices:\n");
-    for (major, name) in [(1, "mem"), (5, "/dev/tty"), (5, "/dev/console"), (5, "/dev/ptmx"), (136, "pts")] {
+    for (major, name) in [(1, "mem"), (5, "/dev/tty"), (5, "/dev/console"), (5, "/dev/ptmx"), (10, "misc"), (136, "pts")] {
         put!(text, "{major:3} {name}\n");
     }
     put!(text, "\nBlock devices:\n");
-    if let Some(volume) = proc.disks.list().first() {
-        put!(text, "{:3} virtblk\n", volume.number().0);
+    let volumes = proc.disks.list();
+    let has = |major: u32| volumes.iter().any(|volume| volume.number().0 == major);
+    for (major, name) in [(1, "ramdisk"), (7, "loop"), (254, "virtblk"), (fs::block::EXTENDED_MAJOR, "blkext")] {
+        if has(major) || major == fs::block::EXTENDED_MAJOR {
+            put!(text, "{major:3} {name}\n");
+        }
     }
     Ok(text.0)
 }
@@ -210,7 +214,8 @@ async fn devices(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
 async fn partitions(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     put!(text, "major minor  #blocks  name\n\n");
-    for volume in proc.disks.list() {
+    // Linux leaves out what has no bytes now.
+    for volume in proc.disks.list().iter().filter(|volume| volume.sectors() > 0) {
         let (major, minor) = volume.number();
         put!(text, "{major:4}  {minor:7} {:10} {}\n", volume.sectors() / 2, volume.name());
     }

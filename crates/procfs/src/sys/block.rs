@@ -1,7 +1,8 @@
 //! /sys/block and its kin: disks and their partitions (Documentation/ABI of Linux, sysfs-block and sysfs-class-block). Nothing can be changed.
 
+use super::Rebuilt;
 use crate::proc::made::Directory as Names;
-use alloc::{format, string::String, sync::Arc};
+use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
     block::Volume,
     synthetic::{hash_ino, Node, Text},
@@ -12,20 +13,21 @@ use machine::block::{BlockLimits, SECTOR};
 /// Where disks are, seen from /sys/devices.
 const PLACE: &str = "devices/virtual/block";
 
+/// LOOP_MAJOR.
+const LOOP: u32 = 7;
+
 fn disks_of(volumes: &[Arc<Volume>]) -> impl Iterator<Item = &Arc<Volume>> {
     volumes.iter().filter(|volume| volume.partition().is_none())
 }
 
-/// The partitions of a disk, which stand behind it in the list.
+/// The partitions of a disk.
 fn partitions_of<'a>(volumes: &'a [Arc<Volume>], disk: &'a Volume) -> impl Iterator<Item = &'a Arc<Volume>> {
-    let at = volumes.iter().position(|volume| volume.name() == disk.name()).map_or(volumes.len(), |at| at + 1);
-    volumes[at..].iter().take_while(|volume| volume.partition().is_some())
+    volumes.iter().filter(|volume| volume.disk().is_some_and(|of| of.number() == disk.number()))
 }
 
 /// A volume's directory below /sys.
-fn place(volumes: &[Arc<Volume>], volume: &Volume) -> String {
-    let disk = disks_of(volumes).find(|disk| partitions_of(volumes, disk).any(|part| part.name() == volume.name()));
-    match disk {
+fn place(volume: &Volume) -> String {
+    match volume.disk() {
         Some(disk) => format!("{PLACE}/{}/{}", disk.name(), volume.name()),
         None => format!("{PLACE}/{}", volume.name()),
     }
@@ -33,43 +35,63 @@ fn place(volumes: &[Arc<Volume>], volume: &Volume) -> String {
 
 /// /sys/block.
 pub(super) fn disks(names: Names, volumes: &[Arc<Volume>]) -> Names {
-    disks_of(volumes).fold(names, |names, disk| names.link(disk.name(), format!("../{}", place(volumes, disk))))
+    disks_of(volumes).fold(names, |names, disk| names.link(disk.name(), format!("../{}", place(disk))))
 }
 
 /// /sys/class/block.
 pub(super) fn class(names: Names, volumes: &[Arc<Volume>]) -> Names {
-    volumes.iter().fold(names, |names, volume| names.link(volume.name(), format!("../../{}", place(volumes, volume))))
+    volumes.iter().fold(names, |names, volume| names.link(volume.name(), format!("../../{}", place(volume))))
 }
 
 /// /sys/dev/block.
 pub(super) fn numbers(names: Names, volumes: &[Arc<Volume>]) -> Names {
     let name = |volume: &Volume| format!("{}:{}", volume.number().0, volume.number().1);
-    volumes.iter().fold(names, |names, volume| names.link(&name(volume), format!("../../{}", place(volumes, volume))))
+    volumes.iter().fold(names, |names, volume| names.link(&name(volume), format!("../../{}", place(volume))))
 }
 
 /// /sys/devices/virtual/block.
 pub(super) fn devices(names: Names, volumes: &[Arc<Volume>]) -> Names {
     disks_of(volumes).fold(names, |names, disk| {
-        let limits = disk.device().limits().clone();
-        names.directory(disk.name(), |names| {
-            let names = common(names, &format!("/sys/{PLACE}/{}", disk.name()), disk, "disk")
-                .constant("removable", "0\n")
-                .constant("ext_range", "256\n")
-                .constant("range", "16\n")
-                .constant("capability", "0\n")
-                .constant("hidden", "0\n")
-                .constant("serial", String::from_utf8_lossy(&limits.serial).into_owned())
-                .constant("cache_type", if limits.caches_writes { "write back\n" } else { "write through\n" })
-                .directory("queue", |names| queue(names, &limits));
-            partitions_of(volumes, disk).fold(names, |names, part| {
-                let path = format!("/sys/{PLACE}/{}/{}", disk.name(), part.name());
-                let (number, start) = part.partition().unwrap_or_default();
-                names.directory(part.name(), |names| {
-                    common(names, &path, part, "partition")
-                        .constant("partition", format!("{number}\n"))
-                        .constant("start", format!("{start}\n"))
-                })
+        let path = format!("/sys/{PLACE}/{}", disk.name());
+        let ino = hash_ino(path.as_bytes());
+        let (of, partitions) = (disk.clone(), partitions_of(volumes, disk).cloned().collect::<Vec<_>>());
+        let one = move || device(Names::new(&path), &path, &of, &partitions).done();
+        names.with(disk.name(), Node::directory(ino, Rebuilt(Box::new(one))))
+    })
+}
+
+/// /sys/devices/virtual/block/vda.
+fn device(names: Names, path: &str, disk: &Arc<Volume>, partitions: &[Arc<Volume>]) -> Names {
+    let limits = disk.device().limits();
+    let is_loop = disk.number().0 == LOOP;
+    let names = common(names, path, disk, "disk")
+        .constant("removable", "0\n")
+        .constant("ext_range", "256\n")
+        .constant("range", if is_loop { "1\n" } else { "16\n" })
+        .constant("capability", "0\n")
+        .constant("hidden", "0\n")
+        .directory("queue", |names| queue(names, &limits));
+    let names = match is_loop {
+        true => names,
+        false => names
+            .constant("serial", String::from_utf8_lossy(&limits.serial).into_owned())
+            .constant("cache_type", if limits.caches_writes { "write back\n" } else { "write through\n" }),
+    };
+    let names = match disk.driver().and_then(|driver| driver.shown()) {
+        Some(files) => names.directory("loop", |names| {
+            files.into_iter().fold(names, |names, (name, text)| {
+                names.file(name, Text(move |_: &Caller| text.clone()))
             })
+        }),
+        None => names,
+    };
+    partitions.iter().fold(names, |names, part| {
+        let path = format!("{path}/{}", part.name());
+        let (number, start) = part.partition().unwrap_or_default();
+        names.directory(part.name(), |names| {
+            common(names, &path, part, "partition")
+                .constant("partition", format!("{number}\n"))
+                .constant("start", format!("{start}\n"))
         })
     })
 }

@@ -1,7 +1,7 @@
 //! /sys: the CPUs, caches and NUMA nodes of the machine (Documentation/ABI of Linux, sysfs-devices-system-cpu
 //! and -node), for lscpu, libnuma and the C library; and the network interface. Beside them only directories that programs expect to find.
 //!
-//! Kernels join while the machine runs, so what depends on them is made anew at every lookup ([`Rebuilt`]).
+//! Kernels join and disks come while the machine runs, so what depends on them is made anew at every lookup ([`Rebuilt`]).
 
 mod block;
 mod cpu;
@@ -26,37 +26,42 @@ use machine::{errno::Result, BoxFuture, Errno};
 const MAGIC: u64 = 0x6265_6572;
 
 /// The tree for /sys.
-pub fn tree(system: &Arc<System>, services: &Arc<Services>, disks: &Disks, caches: Caches) -> Arc<Synthetic> {
-    Synthetic::new(services, "sysfs", MAGIC, Node::directory(1, root(system, &disks.list(), caches)))
+pub fn tree(system: &Arc<System>, services: &Arc<Services>, disks: &Arc<Disks>, caches: Caches) -> Arc<Synthetic> {
+    Synthetic::new(services, "sysfs", MAGIC, Node::directory(1, root(system, disks, caches)))
 }
 
-fn root(system: &Arc<System>, volumes: &[Arc<Volume>], caches: Caches) -> Fixed {
+fn root(system: &Arc<System>, disks: &Arc<Disks>, caches: Caches) -> Fixed {
     let empty = |names: Names| names;
+    let rebuilt = |path: &str, make: Box<dyn Fn() -> Fixed + Send + Sync>| {
+        Node::directory(hash_ino(path.as_bytes()), Rebuilt(make))
+    };
+    // Disks come and go.
+    let of_disks = |path: &'static str, fill: fn(Names, &[Arc<Volume>]) -> Names| {
+        let disks = disks.clone();
+        rebuilt(path, Box::new(move || fill(Names::new(path), &disks.list()).done()))
+    };
     Names::new("/sys")
-        .directory("block", |names| block::disks(names, volumes))
+        .with("block", of_disks("/sys/block", block::disks))
         .directory("bus", |names| names.directory("cpu", empty).directory("node", empty))
         .directory("class", |names| {
             names
-                .directory("block", |names| block::class(names, volumes))
+                .with("block", of_disks("/sys/class/block", block::class))
                 .directory("net", |names| names.link("lo", net::LINK))
                 .directory("tty", empty)
         })
         .directory("dev", |names| {
-            names.directory("block", |names| block::numbers(names, volumes)).directory("char", empty)
+            names.with("block", of_disks("/sys/dev/block", block::numbers)).directory("char", empty)
         })
         .directory("devices", |names| {
             names
                 .directory("virtual", |names| {
-                    let names = names.directory("block", |names| block::devices(names, volumes));
+                    let names = names.with("block", of_disks("/sys/devices/virtual/block", block::devices));
                     names.directory("net", |names| {
                         names.directory("lo", |names| net::interface(names, "/sys/devices/virtual/net/lo"))
                     })
                 })
                 .directory("system", |names| {
                     let (cpus, nodes) = (system.clone(), system.clone());
-                    let rebuilt = |path: &str, make: Box<dyn Fn() -> Fixed + Send + Sync>| {
-                        Node::directory(hash_ino(path.as_bytes()), Rebuilt(make))
-                    };
                     names
                         .with("cpu", rebuilt(cpu::PATH, Box::new(move || cpu::directory(&cpus, caches))))
                         .with("node", rebuilt(node::PATH, Box::new(move || node::directory(&nodes))))
@@ -78,8 +83,8 @@ fn root(system: &Arc<System>, volumes: &[Arc<Volume>], caches: Caches) -> Fixed 
         .done()
 }
 
-/// A directory that depends on which kernels there are.
-struct Rebuilt(Box<dyn Fn() -> Fixed + Send + Sync>);
+/// A directory that depends on which kernels or disks there are.
+pub(super) struct Rebuilt(Box<dyn Fn() -> Fixed + Send + Sync>);
 
 impl Directory for Rebuilt {
     fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {

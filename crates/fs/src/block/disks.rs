@@ -1,0 +1,193 @@
+//! All disks of the machine, what they and their partitions are called, and their numbers.
+
+use super::{
+    links, partitions,
+    ram::RamDisk,
+    volume::{Part, Place, Volume},
+};
+use crate::Services;
+use alloc::{
+    format,
+    string::{String, ToString},
+    sync::Arc,
+    vec::Vec,
+};
+use machine::{
+    block::{BlockDevice, BlockOp, Piece, Pieces, SECTOR},
+    collections::try_filled,
+    errno::Result,
+    sync::Lock,
+    Errno, PAGE_SIZE,
+};
+
+/// Reads a disk before there are volumes.
+struct Raw<'a> {
+    services: &'a Arc<Services>,
+    device: &'a dyn BlockDevice,
+}
+
+impl partitions::Sectors for Raw<'_> {
+    async fn read(&mut self, sector: u64, bytes: usize) -> Option<Vec<u8>> {
+        let (memory, limits) = (&self.services.memory, self.device.limits());
+        let block = u64::from(limits.block);
+        // Whole blocks around it.
+        let start = sector * SECTOR / block * block;
+        let end = (sector * SECTOR + bytes as u64).next_multiple_of(block);
+        if end > limits.sectors * SECTOR {
+            return None;
+        }
+        let mut read: Vec<u8> = try_filled((end - start) as usize, 0).ok()?;
+        for at in (start..end).step_by(PAGE_SIZE) {
+            let part = (end - at).min(PAGE_SIZE as u64) as usize;
+            let frame = self.services.frame().ok()?;
+            let mut pieces = Pieces::none(memory);
+            pieces.push(Piece { frame: frame.frame(), offset: 0, bytes: part });
+            self.device.submit(BlockOp::Read, at / SECTOR, pieces).await.ok()?;
+            let from = (at - start) as usize;
+            memory.read(frame.frame(), 0, &mut read[from..from + part]);
+        }
+        let from = (sector * SECTOR - start) as usize;
+        Some(read[from..from + bytes].to_vec())
+    }
+}
+
+/// All disks of the machine with their partitions, on the kernel that has them.
+#[derive(Default)]
+pub struct Disks {
+    volumes: Lock<Vec<Arc<Volume>>>,
+    /// Names below /dev of those that the machine has when it starts, and what each leads to.
+    links: Lock<Vec<(String, String)>>,
+}
+
+/// What Debian's kernel gives virtio disks, whose major number is assigned as they come.
+const MAJOR: u32 = 254;
+const RAM_MAJOR: u32 = 1;
+/// Minor numbers of a disk.
+const MINORS: u32 = 16;
+/// BLOCK_EXT_MAJOR: partitions whose disk has no minor numbers for them have the next ones that are free here.
+pub const EXTENDED_MAJOR: u32 = 259;
+
+impl Disks {
+    /// Reads the partitions of one more disk, and gives the volumes that it adds: the disk first.
+    pub async fn add(&self, services: &Arc<Services>, device: Arc<dyn BlockDevice>) -> Vec<Arc<Volume>> {
+        let is_virtio = |volume: &&Arc<Volume>| volume.number().0 == MAJOR && volume.disk().is_none();
+        let index = self.volumes.lock().iter().filter(is_virtio).count() as u32;
+        let sectors = (0, device.limits().sectors);
+        let place = Place { name: format!("vd{}", letters(index)), number: (MAJOR, index * MINORS), sectors };
+        let disk = Volume::new(services, &device, place, None, None);
+        self.insert(&disk);
+        let mut added = alloc::vec![disk.clone()];
+        added.extend(self.scan(&disk).await);
+        for volume in &added {
+            let names = links::of(volume).await.into_iter();
+            self.links.lock().extend(names.map(|name| (name, format!("../../{}", volume.name()))));
+        }
+        added
+    }
+
+    /// /dev/ram0, of so many bytes, but at most half of the memory.
+    pub fn add_ram(&self, services: &Arc<Services>, bytes: u64) -> Arc<Volume> {
+        let most = services.memory.totals().0 * PAGE_SIZE as u64 / 2;
+        let device = Arc::new(RamDisk::new(services, bytes.min(most))) as Arc<dyn BlockDevice>;
+        let place = Place { name: "ram0".into(), number: (RAM_MAJOR, 0), sectors: (0, device.limits().sectors) };
+        let disk = Volume::new(services, &device, place, None, None);
+        self.insert(&disk);
+        disk
+    }
+
+    /// A disk more. It has no partitions before somebody [scans](Disks::scan) it.
+    pub(super) fn insert(&self, disk: &Arc<Volume>) {
+        self.volumes.lock().push(disk.clone());
+    }
+
+    /// A disk goes, and its partitions.
+    pub(super) fn remove(&self, disk: &Arc<Volume>) {
+        let gone = |volume: &Arc<Volume>| Arc::ptr_eq(volume, disk) || volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
+        let removed: Vec<_> = self.volumes.lock().extract_if(.., |volume| gone(volume)).collect();
+        drop(removed);
+    }
+
+    /// The partitions of a disk.
+    pub(super) fn partitions(&self, disk: &Arc<Volume>) -> Vec<Arc<Volume>> {
+        let of_it = |volume: &&Arc<Volume>| volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
+        self.volumes.lock().iter().filter(of_it).cloned().collect()
+    }
+
+    /// The partitions of a disk go.
+    pub(super) fn remove_partitions(&self, disk: &Arc<Volume>) -> Vec<Arc<Volume>> {
+        let gone = |volume: &Arc<Volume>| volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
+        self.volumes.lock().extract_if(.., |volume| gone(volume)).collect()
+    }
+
+    /// Reads the table of partitions of a disk that has none yet, and gives them.
+    pub(super) async fn scan(&self, disk: &Arc<Volume>) -> Vec<Arc<Volume>> {
+        let (services, device) = (disk.services(), disk.shared_device());
+        let mut raw = Raw { services, device: &**device };
+        let found = partitions::read(&mut raw, disk.sectors(), device.limits().block).await;
+        let mut volumes = self.volumes.lock();
+        let at = volumes.iter().position(|volume| Arc::ptr_eq(volume, disk)).map_or(volumes.len(), |at| at + 1);
+        let mut added: Vec<Arc<Volume>> = Vec::new();
+        for partitions::Partition { number, start, sectors, identity } in found {
+            let (major, minor) = disk.number();
+            let node = match major {
+                MAJOR if number >= MINORS => {
+                    log::warn!("{}: partition {number} has no minor number", disk.name());
+                    continue;
+                }
+                MAJOR => (major, minor + number),
+                _ => (EXTENDED_MAJOR, free_minor(volumes.iter().chain(&added))),
+            };
+            let joint = if disk.name().ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
+            let name = format!("{}{joint}{number}", disk.name());
+            let place = Place { name, number: node, sectors: (start, sectors) };
+            let part = Part { number, disk: disk.clone(), identity };
+            added.push(Volume::new(services, device, place, Some(part), None));
+        }
+        volumes.splice(at..at, added.iter().cloned());
+        added
+    }
+
+    pub(super) fn links(&self) -> Vec<(String, String)> {
+        self.links.lock().clone()
+    }
+
+    /// Each disk before its partitions.
+    pub fn list(&self) -> Vec<Arc<Volume>> {
+        self.volumes.lock().clone()
+    }
+
+    /// The volume of a name below /dev. ENOTBLK: there is none.
+    pub fn find(&self, name: &[u8]) -> Result<Arc<Volume>> {
+        let found = self.volumes.lock().iter().find(|volume| volume.name().as_bytes() == name).cloned();
+        found.ok_or(Errno::ENOTBLK)
+    }
+
+    /// Writes all dirty pages back, and has all disks keep them. The first error, if there is one; the others are asked all the same. A disk that has no bytes
+    /// now (a loop device without a file) is not asked.
+    pub async fn sync(&self) -> Result<()> {
+        let mut result = Ok(());
+        for volume in self.list() {
+            if volume.sectors() > 0 {
+                result = result.and(volume.sync().await);
+            }
+        }
+        result
+    }
+}
+
+/// The first minor number of [`EXTENDED_MAJOR`] that no volume has.
+fn free_minor<'a>(volumes: impl Iterator<Item = &'a Arc<Volume>>) -> u32 {
+    let mut taken: Vec<u32> =
+        volumes.map(|volume| volume.number()).filter(|(major, _)| *major == EXTENDED_MAJOR).map(|(_, minor)| minor).collect();
+    taken.sort_unstable();
+    (0..).zip(&taken).find(|(index, minor)| index != *minor).map_or(taken.len() as u32, |(index, _)| index)
+}
+
+/// a to z, then aa, ab, ...
+fn letters(index: u32) -> String {
+    let last = char::from(b'a' + (index % 26) as u8);
+    match index / 26 {
+        0 => last.to_string(),
+        more => letters(more - 1) + &last.to_string(),
+    }
+}
