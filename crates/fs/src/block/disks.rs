@@ -102,7 +102,8 @@ impl Disks {
 
     /// A disk goes, and its partitions.
     pub(super) fn remove(&self, disk: &Arc<Volume>) {
-        let gone = |volume: &Arc<Volume>| Arc::ptr_eq(volume, disk) || volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
+        let gone =
+            |volume: &Arc<Volume>| Arc::ptr_eq(volume, disk) || volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
         let removed: Vec<_> = self.volumes.lock().extract_if(.., |volume| gone(volume)).collect();
         drop(removed);
     }
@@ -177,8 +178,11 @@ impl Disks {
 
 /// The first minor number of [`EXTENDED_MAJOR`] that no volume has.
 fn free_minor<'a>(volumes: impl Iterator<Item = &'a Arc<Volume>>) -> u32 {
-    let mut taken: Vec<u32> =
-        volumes.map(|volume| volume.number()).filter(|(major, _)| *major == EXTENDED_MAJOR).map(|(_, minor)| minor).collect();
+    let mut taken: Vec<u32> = volumes
+        .map(|volume| volume.number())
+        .filter(|(major, _)| *major == EXTENDED_MAJOR)
+        .map(|(_, minor)| minor)
+        .collect();
     taken.sort_unstable();
     (0..).zip(&taken).find(|(index, minor)| index != *minor).map_or(taken.len() as u32, |(index, _)| index)
 }

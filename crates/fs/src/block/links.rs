@@ -62,7 +62,9 @@ fn escaped(name: &str) -> String {
     let mut text = String::new();
     for letter in name.chars() {
         match letter {
-            _ if !letter.is_ascii() || letter.is_ascii_alphanumeric() || "#+-.:=@_".contains(letter) => text.push(letter),
+            _ if !letter.is_ascii() || letter.is_ascii_alphanumeric() || "#+-.:=@_".contains(letter) => {
+                text.push(letter)
+            }
             _ => text += &format!("\\x{:02x}", letter as u32),
         }
     }

@@ -154,7 +154,8 @@ async fn gpt(disk: &mut (impl Sectors + Send), block: u32) -> Option<Vec<Partiti
 
 /// The unique GUID of an entry, whose first three fields are little-endian, and its name in UTF-16.
 fn gpt_identity(entry: &[u8]) -> Identity {
-    let hex = |bytes: &mut dyn Iterator<Item = &u8>| bytes.fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    let hex =
+        |bytes: &mut dyn Iterator<Item = &u8>| bytes.fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     let guid = &entry[16..32];
     let [a, b, c] = [&guid[..4], &guid[4..6], &guid[6..8]].map(|field| hex(&mut field.iter().rev()));
     let [d, e] = [&guid[8..10], &guid[10..]].map(|field| hex(&mut field.iter()));

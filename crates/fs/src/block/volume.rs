@@ -102,12 +102,8 @@ pub trait Driver: Send + Sync {
         data: &'a mut Vec<u8>,
     ) -> BoxFuture<'a, Result<i64>>;
     /// Takes the disk's bytes from `file` from now on, as `configuration` says; `can_write` as above.
-    fn attach<'a>(
-        &'a self,
-        file: Arc<dyn File>,
-        can_write: bool,
-        configuration: &'a [u8],
-    ) -> BoxFuture<'a, Result<()>>;
+    fn attach<'a>(&'a self, file: Arc<dyn File>, can_write: bool, configuration: &'a [u8])
+        -> BoxFuture<'a, Result<()>>;
     /// The file that has the disk's bytes, if one has.
     fn backing(&self) -> Option<Arc<dyn File>>;
     /// Nobody uses the disk or its partitions any more: what is to be done then.
@@ -357,4 +353,3 @@ impl Volume {
         Ok(())
     }
 }
-

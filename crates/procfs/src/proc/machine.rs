@@ -197,7 +197,9 @@ async fn command_line(_proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
 async fn devices(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     put!(text, "Character devices:\n");
-    for (major, name) in [(1, "mem"), (5, "/dev/tty"), (5, "/dev/console"), (5, "/dev/ptmx"), (10, "misc"), (136, "pts")] {
+    for (major, name) in
+        [(1, "mem"), (5, "/dev/tty"), (5, "/dev/console"), (5, "/dev/ptmx"), (10, "misc"), (136, "pts")]
+    {
         put!(text, "{major:3} {name}\n");
     }
     put!(text, "\nBlock devices:\n");

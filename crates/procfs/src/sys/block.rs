@@ -79,9 +79,7 @@ fn device(names: Names, path: &str, disk: &Arc<Volume>, partitions: &[Arc<Volume
     };
     let names = match disk.driver().and_then(|driver| driver.shown()) {
         Some(files) => names.directory("loop", |names| {
-            files.into_iter().fold(names, |names, (name, text)| {
-                names.file(name, Text(move |_: &Caller| text.clone()))
-            })
+            files.into_iter().fold(names, |names, (name, text)| names.file(name, Text(move |_: &Caller| text.clone())))
         }),
         None => names,
     };

@@ -13,7 +13,7 @@ use machine::{
     collections::try_filled,
     errno::Result,
     sync::Lock,
-    BoxFuture, Errno, Frame, Memory, PAGE_SIZE,
+    to_completion, BoxFuture, Errno, Frame, Memory, PAGE_SIZE,
 };
 
 /// Bytes of one read or write.
@@ -121,22 +121,23 @@ impl Backing {
     pub fn replace(&self, bound: Option<Bound>) -> Option<Arc<Bound>> {
         core::mem::replace(&mut *self.bound.lock(), bound.map(Arc::new))
     }
+}
 
-    async fn carry_out(&self, op: BlockOp, sector: u64, pages: Pieces) -> Result<()> {
-        let bound = self.bound().ok_or(Errno::EIO)?;
+impl Bound {
+    async fn carry_out(&self, memory: &dyn Memory, op: BlockOp, sector: u64, pages: Pieces) -> Result<()> {
         let bytes = match op {
             BlockOp::Flush => 0,
             BlockOp::Read | BlockOp::Write => pages.len() as u64,
             BlockOp::Discard { sectors } | BlockOp::WriteZeroes { sectors } => u64::from(sectors) * SECTOR,
         };
         let start = sector.checked_mul(SECTOR).ok_or(Errno::EINVAL)?;
-        if start.checked_add(bytes).is_none_or(|end| end > bound.limits.sectors * SECTOR) {
+        if start.checked_add(bytes).is_none_or(|end| end > self.limits.sectors * SECTOR) {
             return Err(Errno::EINVAL);
         }
-        if bound.limits.read_only && !matches!(op, BlockOp::Read | BlockOp::Flush) {
+        if self.limits.read_only && !matches!(op, BlockOp::Read | BlockOp::Flush) {
             return Err(Errno::EIO);
         }
-        let (memory, file, at) = (&*self.services.memory, &bound.file, bound.settings.offset + start);
+        let (file, at) = (&self.file, self.settings.offset + start);
         match op {
             BlockOp::Read | BlockOp::Write => {
                 let mut at = at;
@@ -173,8 +174,19 @@ impl BlockDevice for Backing {
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {
+        let services = &self.services;
         Box::pin(async move {
-            self.carry_out(op, sector, pages).await.map_err(|error| match error {
+            let bound = self.bound().ok_or(Errno::EIO)?;
+            let answer = match op {
+                BlockOp::Read => bound.carry_out(&*services.memory, op, sector, pages).await,
+                // As a task: it is carried out also if nobody waits, and has a stack of its own however deep the file lies.
+                _ => {
+                    let memory = services.memory.clone();
+                    let work = async move { bound.carry_out(&*memory, op, sector, pages).await };
+                    to_completion(&*services.spawner, work).await
+                }
+            };
+            answer.map_err(|error| match error {
                 Errno::EINVAL | Errno::EOPNOTSUPP => error,
                 // Whatever it is to the file, the disk has failed.
                 _ => Errno::EIO,

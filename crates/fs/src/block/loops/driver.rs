@@ -29,7 +29,7 @@ use machine::{
     BoxFuture, Errno,
 };
 
-/// How many loop devices may lie one over the other: a request to the topmost is carried out by all of them, one in the other.
+/// How many loop devices may lie one over the other: a read of the topmost is carried out by all of them on one stack, each in the one above.
 const MOST_NESTED: u32 = 2;
 
 pub struct Loop {
