@@ -2,46 +2,76 @@
 
 use super::volume::Volume;
 use alloc::sync::Arc;
-use machine::{errno::Result, sync::Lock, to_completion, BoxFuture, Errno};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    to_completion, BoxFuture, Errno,
+};
 
 /// Uses of one volume.
 #[derive(Default)]
-pub(super) struct Uses(Lock<Counted>);
+pub(super) struct Uses {
+    counted: Lock<Counted>,
+    /// Woken when it is not closing any more.
+    settled: WaitQueue,
+}
 
 #[derive(Default)]
 struct Counted {
     users: usize,
     /// One of them has it for itself: it is mounted, or open with O_EXCL.
     claimed: bool,
-    /// It is about to go, or to lose its file: nobody new may have it.
-    closing: bool,
+    phase: Phase,
+}
+
+/// Whether somebody new may use it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    /// Not yet: a loop device gives up its file.
+    Closing,
+    /// Never more.
+    Gone,
 }
 
 impl Uses {
-    /// Whether nobody may begin to use it now.
-    pub fn is_closing(&self) -> bool {
-        self.0.lock().closing
+    /// Whether it may be used at all.
+    pub fn is_open(&self) -> bool {
+        self.counted.lock().phase == Phase::Open
     }
 
     /// From now on nobody can begin to use it. EBUSY: somebody does.
     pub fn close(&self) -> Result<()> {
-        let mut uses = self.0.lock();
-        if uses.users > 0 || uses.closing {
+        let mut uses = self.counted.lock();
+        if uses.users > 0 || uses.phase != Phase::Open {
             return Err(Errno::EBUSY);
         }
-        uses.closing = true;
+        uses.phase = Phase::Closing;
         Ok(())
     }
 
     /// Takes [`Uses::close`] back.
     pub fn reopen(&self) {
-        self.0.lock().closing = false;
+        self.counted.lock().phase = Phase::Open;
+        self.settled.wake_all();
+    }
+
+    /// What was closed never comes back.
+    pub fn end_all(&self) {
+        self.counted.lock().phase = Phase::Gone;
+        self.settled.wake_all();
+    }
+
+    /// Waits until it is not closing.
+    pub async fn settled(&self) {
+        self.settled.wait_until(|| (self.counted.lock().phase != Phase::Closing).then_some(())).await
     }
 
     fn begin(&self, claims: bool) -> Result<()> {
-        let mut uses = self.0.lock();
-        match (uses.closing, claims && uses.claimed) {
-            (true, _) => return Err(Errno::ENXIO),
+        let mut uses = self.counted.lock();
+        match (uses.phase, claims && uses.claimed) {
+            (Phase::Closing | Phase::Gone, _) => return Err(Errno::ENXIO),
             (_, true) => return Err(Errno::EBUSY),
             _ => {}
         }
@@ -52,7 +82,7 @@ impl Uses {
 
     /// Whether that was the last one.
     fn end(&self, claims: bool) -> bool {
-        let mut uses = self.0.lock();
+        let mut uses = self.counted.lock();
         uses.users -= 1;
         uses.claimed &= !claims;
         uses.users == 0

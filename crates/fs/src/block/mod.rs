@@ -32,7 +32,6 @@ pub use volume::{Driver, Identity, Volume};
 
 use crate::{
     devfs::{Devices, Opener, Opening},
-    file::ready,
     File, Kind, Services,
 };
 use alloc::{boxed::Box, sync::Arc};
@@ -57,6 +56,12 @@ pub fn register(services: &Arc<Services>, disks: &Arc<Disks>, devices: &Arc<Devi
 fn opener(volume: &Arc<Volume>) -> Opener {
     let volume = volume.clone();
     Arc::new(move |opening: Opening<'_>| -> BoxFuture<'_, Result<Arc<dyn File>>> {
-        ready(BlockFile::open(&volume, opening.flags, Some(opening.at.clone())).map(|file| file as Arc<dyn File>))
+        let volume = volume.clone();
+        Box::pin(async move {
+            // Whoever has heard that a loop device is free may bind it at once, though it still gives up its last file.
+            volume.disk().unwrap_or(&volume).uses().settled().await;
+            let file = BlockFile::open(&volume, opening.flags, Some(opening.at.clone()))?;
+            Ok(file as Arc<dyn File>)
+        })
     })
 }

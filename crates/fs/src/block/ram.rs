@@ -4,6 +4,7 @@ use crate::Services;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{
     block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR},
+    collections::try_filled,
     errno::Result,
     sync::Lock,
     BoxFuture, Errno, Frame, PAGE_SIZE,
@@ -48,13 +49,12 @@ impl RamDisk {
                 Ok(())
             }
             BlockOp::Read => {
-                let mut read = Vec::new();
+                let (mut read, mut done): (Vec<u8>, usize) = (try_filled(bytes as usize, 0)?, 0);
                 self.each_page(start, end, |page, within, bytes| {
-                    let from = read.len();
-                    read.resize(from + bytes, 0);
                     if let Some(frame) = self.pages.lock().get(&page) {
-                        self.services.memory.read(*frame, within, &mut read[from..]);
+                        self.services.memory.read(*frame, within, &mut read[done..done + bytes]);
                     }
+                    done += bytes;
                 });
                 pieces.copy_from(&read);
                 Ok(())

@@ -204,22 +204,11 @@ impl Loop {
         Ok(0)
     }
 
-    /// Nobody uses the device: it gives up its file, if it is to.
-    async fn clear(&self) -> Result<()> {
+    /// Nobody uses the device, and nobody can: it gives up its file.
+    async fn clear(&self, volume: &Arc<Volume>) -> Result<()> {
         let _changing = self.changing.lock().await;
-        let Some(bound) = self.device.bound() else { return Ok(()) };
-        let volume = self.volume()?;
-        if !bound.settings.has(flag::AUTOCLEAR) {
-            // As when the last one closes any disk of Linux.
-            return volume.sync().await;
-        }
-        drop(bound);
-        if volume.uses().close().is_err() {
-            // Somebody was faster. When he closes it, it is looked at again.
-            return Ok(());
-        }
         let given_up = async {
-            self.set()?.remove_partitions(&volume).await?;
+            self.set()?.remove_partitions(volume).await?;
             volume.sync().await
         };
         let given_up = given_up.await;
@@ -258,16 +247,27 @@ impl Driver for Loop {
     }
 
     fn unused(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
-        self.device.bound()?;
+        let (bound, volume) = (self.device.bound()?, self.volume().ok()?);
+        let clears = bound.settings.has(flag::AUTOCLEAR);
+        if clears && volume.uses().close().is_err() {
+            // Somebody was faster. When he closes it, it is looked at again.
+            return None;
+        }
+        drop(bound);
         Some(Box::pin(async move {
-            if let Err(error) = self.clear().await {
+            let done = match clears {
+                true => self.clear(&volume).await,
+                // As when the last one closes any disk of Linux.
+                false => volume.sync().await,
+            };
+            if let Err(error) = done {
                 log::error!("loop{}: {error:?}", self.index);
             }
         }))
     }
 
     fn shown(&self) -> Option<Vec<(&'static str, Vec<u8>)>> {
-        let bound = self.device.bound().filter(|_| self.volume().is_ok_and(|volume| !volume.uses().is_closing()))?;
+        let bound = self.device.bound().filter(|_| self.volume().is_ok_and(|volume| volume.uses().is_open()))?;
         let line = |text: Vec<u8>| [text, b"\n".to_vec()].concat();
         let number = |number: u64| line(format!("{number}").into_bytes());
         let settings = &bound.settings;

@@ -130,6 +130,7 @@ impl Loops {
         }
         self.loops.lock().remove(&index);
         self.disks.remove(&volume);
+        volume.uses().end_all();
         self.devices()?.remove(volume.name(), Kind::BlockDevice, volume.number()).await;
         Ok(())
     }
@@ -137,11 +138,15 @@ impl Loops {
     /// LOOP_CTL_GET_FREE: the first device without a file; a new one if need be.
     async fn free(self: &Arc<Self>) -> Result<u32> {
         let _changing = self.changing.lock().await;
-        let free = self.loops.lock().iter().find(|(_, one)| one.backing().is_none()).map(|(index, _)| *index);
-        match free {
-            Some(index) => Ok(index),
-            None => self.add_one(None).await,
+        let loops = self.loops.lock().clone();
+        for (index, one) in loops {
+            // One that is giving up its file is free.
+            one.volume()?.uses().settled().await;
+            if one.backing().is_none() {
+                return Ok(index);
+            }
         }
+        self.add_one(None).await
     }
 
     /// Nodes for the partitions of a disk.
@@ -163,6 +168,7 @@ impl Loops {
         }
         let devices = self.devices()?;
         for partition in self.disks.remove_partitions(disk) {
+            partition.uses().end_all();
             devices.remove(partition.name(), Kind::BlockDevice, partition.number()).await;
             // Nobody has it, so nobody hears of an error but the log.
             if let Err(error) = partition.sync().await {

@@ -105,7 +105,7 @@ impl Settings {
 
     /// LOOP_GET_STATUS64 of device `index`, over a file with these numbers.
     pub fn info(&self, index: u32, device: (u32, u32), inode: u64, rdev: (u32, u32)) -> Vec<u8> {
-        let mut info = alloc::vec![0; INFO_BYTES];
+        let mut info = [0; INFO_BYTES];
         let mut put = |at: usize, bytes: &[u8]| info[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &encoded(device).to_ne_bytes());
         put(8, &inode.to_ne_bytes());
@@ -115,7 +115,7 @@ impl Settings {
         put(40, &index.to_ne_bytes());
         put(52, &self.flags.to_ne_bytes());
         put(NAME.start, &self.name);
-        info
+        info.to_vec()
     }
 
     /// Sectors of the disk over a file of so many bytes.
