@@ -1,6 +1,7 @@
 //! The command line. `bench`, `fuzz`: the options of `cob bench` and `cob fuzz`.
 
 mod bench;
+mod disk;
 mod fuzz;
 mod profile;
 mod top;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use bench::{Bench, BenchOptions, Class, Link, Rival};
+pub use disk::{CutOptions, Disk, DiskCommand, DiskOptions};
 pub use fuzz::FuzzOptions;
 pub use profile::{ProfileCommand, ProfileOptions, ProfileOutputs};
 pub use top::TopOptions;
@@ -38,6 +40,8 @@ pub enum Command {
     Profile(Box<ProfileOptions>),
     /// Show what the kernels and threads of a running machine do, as bars.
     Top(TopOptions),
+    /// Power cuts of disks: see `cob disk --help`.
+    Disk(DiskOptions),
     /// All tests, or some: check, unit, sim, guest.
     Test(TestOptions),
     /// Random programs on simulated kernels, on this machine: see `cob sim --help`.
@@ -80,7 +84,7 @@ pub struct MachineOptions {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "share"])]
     pub initramfs: Option<PathBuf>,
     /// A disk whose file system (ext4) is the root, in place of this machine's files: what is written there stays. It is /dev/vda, and takes the options of --disk; the program runs as root in it.
-    #[arg(long, value_name = "FILE[,serial=NAME]", value_parser = disk, conflicts_with_all = ["root", "initramfs"])]
+    #[arg(long, value_name = "FILE[,serial=NAME]", value_parser = disk::disk, conflicts_with_all = ["root", "initramfs"])]
     pub root_disk: Option<Disk>,
     /// Set a variable for the program, beyond those of the caller; may be repeated.
     #[arg(long, value_name = "K=V")]
@@ -88,9 +92,7 @@ pub struct MachineOptions {
     /// Make DIR writable for the program; may be repeated.
     #[arg(long, value_name = "DIR")]
     pub share: Vec<PathBuf>,
-    /// A disk inside (/dev/vda, then vdb, ...), whose bytes are those of FILE; may be repeated. `ro`: nobody inside may write it. `serial`: what it is called
-    /// inside (20 bytes). `size`: FILE is made with so many bytes if it is not there.
-    #[arg(long, value_name = "FILE[,ro][,serial=NAME][,size=SIZE]", value_parser = disk)]
+    #[arg(long, value_name = disk::VALUE, value_parser = disk::disk, help = disk::HELP)]
     pub disk: Vec<Disk>,
     /// End the machine after so many seconds, with status 124.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -113,15 +115,6 @@ pub struct MachineOptions {
     /// Words for the kernel command line, such as cob.partition=node.
     #[arg(long, value_name = "WORDS")]
     pub append: Option<String>,
-}
-
-/// A disk of the machine, and the file that has its bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk {
-    pub file: PathBuf,
-    pub read_only: bool,
-    pub serial: String,
-    pub size: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -219,7 +212,7 @@ impl Stop {
         let line = paragraph.join(" ");
         match line.strip_prefix("error: ") {
             Some(message) => message.to_string(),
-            None => "a command is missing: run, shell, trace, profile, top, test, sim, fuzz or bench (--help explains)"
+            None => "a command is missing: run, shell, trace, profile, top, disk, test, sim, fuzz or bench (--help explains)"
                 .to_string(),
         }
     }
@@ -250,22 +243,6 @@ fn bytes(text: &str) -> Result<u64, String> {
         unit => return Err(format!("unknown unit {unit:?}")),
     };
     Ok(number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 46).ok_or("too large")?)
-}
-
-fn disk(text: &str) -> Result<Disk, String> {
-    let mut words = text.split(',');
-    let file = words.next().filter(|file| !file.is_empty()).ok_or("a file is missing")?;
-    let mut disk = Disk { file: file.into(), read_only: false, serial: String::new(), size: None };
-    for word in words {
-        match word.split_once('=') {
-            None if word == "ro" => disk.read_only = true,
-            Some(("serial", name)) if !name.is_empty() && name.len() <= 20 => disk.serial = name.to_string(),
-            Some(("serial", _)) => return Err("a serial number has 1 to 20 bytes".to_string()),
-            Some(("size", size)) => disk.size = Some(bytes(size)?),
-            _ => return Err(format!("{word:?}: expected ro, serial=NAME or size=SIZE")),
-        }
-    }
-    Ok(disk)
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -354,6 +331,9 @@ mod tests {
             "cob run --timeout -1 true",
             "cob top --interval 0",
             "cob top --machine me",
+            "cob run --disk d,errors=often true",
+            "cob disk",
+            "cob disk cut --log l --image i --output o --tear 1000",
         ] {
             let complaint = complaint(line);
             assert!(!complaint.is_empty() && !complaint.contains('\n'), "{line}: {complaint}");

@@ -6,6 +6,7 @@
 //!   guest. `run`: one run from start to end; `supervise` follows it.
 //! - `vm`, `qmp`: QEMU. `watch`: whether the machine makes progress. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
 //! - `cpio`: writes an initramfs. `symbols`: names for the addresses in a panic.
+//! - `disk`: disks that this command serves itself, and `cob disk`.
 //! - `trace`: `cob trace`. `profile`: `cob profile`.
 //! - `test`: `cob test` and `cob sim`. `fuzz`: `cob fuzz`. `bench`: `cob bench`.
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 mod bench;
 mod cli;
 mod cpio;
+mod disk;
 mod fuzz;
 mod prepare;
 mod profile;
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Trace(options) => trace::main(options),
         Command::Profile(options) => profile::main(options),
         Command::Top(options) => top::main(options),
+        Command::Disk(options) => disk::main(options),
         Command::Test(options) => test::main(options),
         Command::Sim(options) => test::simulate(options),
         Command::Fuzz(options) => fuzz::main(options),

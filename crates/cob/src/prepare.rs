@@ -104,13 +104,26 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         counts_time: false,
         link: true,
         shares,
-        disks: options.root_disk.iter().chain(&options.disk).map(prepared).collect::<Result<_>>()?,
+        disks: disks(options.root_disk.iter().chain(&options.disk))?,
         log: PathBuf::new(),
     };
     Ok((config, machine))
 }
 
-/// The disk with its file's whole path, which is made if it is to be and is not there.
+/// All disks, prepared. A log empties the file that it goes to, so that must be nothing else's.
+fn disks<'a>(disks: impl Iterator<Item = &'a Disk>) -> Result<Vec<Disk>> {
+    let disks = disks.map(prepared).collect::<Result<Vec<_>>>()?;
+    let mut files: Vec<&Path> = disks.iter().map(|disk| disk.file.as_path()).collect();
+    for log in disks.iter().filter_map(|disk| disk.behaviour.as_ref()?.log.as_deref()) {
+        if files.contains(&log) {
+            bail!("{}: the log of a disk needs a file of its own", log.display());
+        }
+        files.push(log);
+    }
+    Ok(disks)
+}
+
+/// The disk with its files' whole paths. Its own file is made if it is to be and is not there.
 fn prepared(disk: &Disk) -> Result<Disk> {
     let name = || disk.file.display().to_string();
     if let Some(size) = disk.size.filter(|_| !disk.file.exists()) {
@@ -118,7 +131,11 @@ fn prepared(disk: &Disk) -> Result<Disk> {
     }
     let file = disk.file.canonicalize().with_context(name)?;
     OpenOptions::new().read(true).write(!disk.read_only).open(&file).with_context(name)?;
-    Ok(Disk { file, ..disk.clone() })
+    let mut behaviour = disk.behaviour.clone();
+    if let Some(log) = behaviour.as_mut().and_then(|behaviour| behaviour.log.as_mut()) {
+        *log = log.canonicalize().or_else(|_| std::path::absolute(&log))?;
+    }
+    Ok(Disk { file, behaviour, ..disk.clone() })
 }
 
 /// The host does not look into an initramfs or a disk, so it cannot search a program there.

@@ -17,6 +17,7 @@ use nix::sys::socket::{setsockopt, socketpair, sockopt, AddressFamily, SockFlag,
 use tempfile::TempDir;
 
 use crate::cli::{Accel, Disk};
+use crate::disk::Server;
 use crate::trace::GuestMemory;
 
 /// Larger than all windows of the link together with what control frames can add: see `link::Window`.
@@ -56,6 +57,8 @@ pub struct Machine {
 pub struct Vm {
     child: Child,
     errors: PathBuf,
+    // After the child, which is their client.
+    _disks: Vec<Server>,
     // After the child, so that the files go when nobody writes them any more.
     _files: TempDir,
 }
@@ -89,9 +92,10 @@ impl Vm {
         fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty()))?;
         fcntl(&monitor, FcntlArg::F_SETFD(FdFlag::empty()))?;
 
+        let disks = serve(&machine.disks, files.path())?;
         let errors = files.path().join("qemu.err");
         let mut command = with_parent_death_signal("KILL", qemu());
-        command.args(arguments(machine, &theirs, &monitor)?);
+        command.args(arguments(machine, &theirs, &monitor, files.path())?);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
         // Its own process group: Ctrl-C is for the program, not for QEMU.
         command.process_group(0);
@@ -99,7 +103,7 @@ impl Vm {
             format!("cannot start {} (./cob installs what is missing)", command.get_program().to_string_lossy())
         })?;
         drop((theirs, monitor));
-        Ok((Vm { child, errors, _files: files }, UnixStream::from(ours), UnixStream::from(our_monitor)))
+        Ok((Vm { child, errors, _disks: disks, _files: files }, UnixStream::from(ours), UnixStream::from(our_monitor)))
     }
 
     /// How it ended, if it has.
@@ -162,7 +166,22 @@ pub fn with_parent_death_signal(signal: &str, program: impl AsRef<OsStr>) -> Com
     command
 }
 
-fn arguments(machine: &Machine, link: &OwnedFd, monitor: &OwnedFd) -> Result<Vec<OsString>> {
+/// Where the disk of this number is served, if it is.
+fn disk_socket(files: &Path, index: usize) -> PathBuf {
+    files.join(format!("disk{index}"))
+}
+
+/// Starts the servers of those disks that QEMU does not open itself.
+fn serve(disks: &[Disk], files: &Path) -> Result<Vec<Server>> {
+    let serve = |(index, disk): (usize, &Disk)| {
+        let behaviour = disk.behaviour.as_ref()?;
+        Some(Server::start(disk, behaviour, &disk_socket(files, index)))
+    };
+    disks.iter().enumerate().filter_map(serve).collect()
+}
+
+/// `files`: the private directory of the run.
+fn arguments(machine: &Machine, link: &OwnedFd, monitor: &OwnedFd, files: &Path) -> Result<Vec<OsString>> {
     let mut args: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     let accel = match &machine.plugin {
@@ -202,11 +221,15 @@ fn arguments(machine: &Machine, link: &OwnedFd, monitor: &OwnedFd) -> Result<Vec
         ]);
     }
     for (index, disk) in machine.disks.iter().enumerate() {
-        let (path, readonly) = (option_text(&disk.file)?, if disk.read_only { "on" } else { "off" });
+        let source = match disk.behaviour {
+            Some(_) => format!("file.driver=nbd,file.path={}", option_text(&disk_socket(files, index))?),
+            None => format!("file={}", option_text(&disk.file)?),
+        };
+        let readonly = if disk.read_only { "on" } else { "off" };
         let serial = if disk.serial.is_empty() { String::new() } else { format!(",serial={}", disk.serial) };
         add(&[
             "-drive",
-            &format!("if=none,id=disk{index},format=raw,discard=unmap,readonly={readonly},file={path}"),
+            &format!("if=none,id=disk{index},format=raw,discard=unmap,readonly={readonly},{source}"),
             "-device",
             &format!("virtio-blk-pci,drive=disk{index},disable-legacy=on{serial}"),
         ]);

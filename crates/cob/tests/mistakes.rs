@@ -54,6 +54,10 @@ fn every_mistake_is_told_in_one_line() {
         (&["bench", "all", "--svg", "text"], "text"),
         (&["bench", "npb", "--class", "q"], "--class"),
         (&["bench", "npb", "--mitigations"], "--against"),
+        (&["run", "--disk", "text,errors=often", "true"], "errors=often"),
+        (&["run", "--disk", "text,delay=1ms", "true"], "delay=US"),
+        (&["disk", "log", "text"], "text: not the log of a disk"),
+        (&["disk", "cut", "--log", "none", "--image", "text", "--output", "out"], "none"),
         (&["fly"], "fly"),
         (&[], "a command is missing"),
     ] {
