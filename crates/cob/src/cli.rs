@@ -41,6 +41,8 @@ pub enum Command {
     /// Show what the kernels and threads of a running machine do, as bars.
     Top(TopOptions),
     /// Power cuts of disks: see `cob disk --help`.
+    // Without a command of its own, the complaint names those that there are.
+    #[command(arg_required_else_help = false)]
     Disk(DiskOptions),
     /// All tests, or some: check, unit, sim, guest.
     Test(TestOptions),
@@ -340,5 +342,6 @@ mod tests {
         }
         assert!(complaint("cob run --bogus true").contains("--bogus"));
         assert!(complaint("cob run").contains("PROGRAM"));
+        assert!(complaint("cob disk").contains("cut, log"));
     }
 }

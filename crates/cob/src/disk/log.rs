@@ -199,7 +199,7 @@ mod tests {
 
     const SIZE: u64 = 1 << 20;
 
-    fn entries() -> impl Strategy<Value = Vec<(Entry, Vec<u8>)>> {
+    fn entries() -> impl Strategy<Value = Entries> {
         let kind = prop::sample::select(vec![Kind::Write, Kind::WriteZeroes, Kind::Trim, Kind::Flush]);
         let entry = (kind, any::<bool>(), 0..SIZE / 2, 0u64..6000, any::<prop::sample::Index>(), any::<u8>());
         prop::collection::vec(entry, 0..20).prop_map(|entries| {
@@ -214,7 +214,11 @@ mod tests {
         })
     }
 
-    fn all(path: &Path) -> Result<(Vec<(Entry, Vec<u8>)>, u64)> {
+    /// Entries with their data.
+    type Entries = Vec<(Entry, Vec<u8>)>;
+
+    /// All whole entries, and the bytes that are left.
+    fn all(path: &Path) -> Result<(Entries, u64)> {
         let mut reader = Reader::open(path)?;
         assert_eq!(reader.size, SIZE);
         let mut read = Vec::new();

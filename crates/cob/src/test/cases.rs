@@ -46,8 +46,8 @@ pub struct Case {
     /// What the host says is asked for in a network namespace with `lo` alone, which is the network of Cob.
     pub loopback: bool,
     pub recorded: Recorded,
-    /// It has a disk of 64 MiB, and afterwards e2fsck finds nothing wrong with the file system on it.
-    pub disk: bool,
+    /// It has a disk of 64 MiB, and afterwards e2fsck finds nothing wrong with the file system on it. With words for `--disk`, which may be none.
+    pub disk: Option<String>,
 }
 
 /// What is recorded of a test, and looked at afterwards.
@@ -103,6 +103,8 @@ struct Entry {
     /// See [`Case::disk`].
     #[serde(default)]
     disk: bool,
+    /// What else `--disk` is told of it, such as `delay=1000`.
+    disk_words: Option<String>,
     /// `lo`: see [`Case::loopback`].
     net: Option<String>,
     /// Skipped where QEMU is older than that.
@@ -149,6 +151,11 @@ fn from_entry(entry: Entry) -> Result<Case> {
             Judge::Expect { status: status.unwrap_or(0), stdout, stderr: stderr.unwrap_or_default() }
         }
     };
+    let disk = match (entry.disk, entry.disk_words) {
+        (true, words) => Some(words.unwrap_or_default()),
+        (false, None) => None,
+        (false, Some(_)) => bail!("{}: disk_words without disk", entry.name),
+    };
     let shaken = entry.shakes.unwrap_or(true).then(|| command.clone());
     Ok(Case {
         name: entry.name,
@@ -165,7 +172,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         shaken,
         loopback: entry.net.as_deref().map_or(Ok(false), only_loopback)?,
         recorded: if entry.traced { Recorded::Trace } else { Recorded::Nothing },
-        disk: entry.disk,
+        disk,
     })
 }
 
@@ -261,7 +268,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             shaken,
             loopback: recipe.loopback,
             recorded: recipe.recorded,
-            disk: false,
+            disk: None,
         });
     }
     Ok(cases)

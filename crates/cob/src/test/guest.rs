@@ -275,7 +275,7 @@ fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> (R
     let looked = || match job.case.recorded {
         Recorded::Trace => traced::verdict(&recording_of(job, work)),
         Recorded::Profile => profiled::verdict(&recording_of(job, work)),
-        Recorded::Nothing if job.case.disk => check_disk(&disk_of(job, work)),
+        Recorded::Nothing if job.case.disk.is_some() => check_disk(&disk_of(job, work)),
         Recorded::Nothing => Ok(()),
     };
     let verdict = observed.and_then(|observed| {
@@ -353,8 +353,10 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
     if !case.options.iter().any(|option| option == "--cpus") {
         command.args(["--cpus", &job.kernels.max(4).to_string()]);
     }
-    if case.disk {
-        command.arg("--disk").arg(format!("{},size=64M,serial=cob-test", disk_of(job, work).display()));
+    if let Some(words) = &case.disk {
+        let comma = if words.is_empty() { "" } else { "," };
+        let disk = disk_of(job, work);
+        command.arg("--disk").arg(format!("{},size=64M,serial=cob-test{comma}{words}", disk.display()));
     }
     if let Some(seed) = job.shake {
         command.args(["--shake", &seed.to_string()]);
