@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::{block_on, disk::Bytes, user, Kernel};
+use common::{block_on, disk::Bytes, user, Kernel, Process};
 use fs::{
     block::{BlockFile, Disks, Volume},
+    devfs::{devtmpfs, Devices},
     file::Access,
     File, OpenFlags, Whence,
 };
@@ -266,4 +267,34 @@ fn a_disk_that_nobody_may_write_is_not_opened_to_be_written() {
     assert_eq!(BlockFile::open(&disk.volume("vda"), OpenFlags::RDWR, None).map(drop), Err(Errno::EACCES));
     let file = disk.open("vda", OpenFlags::empty());
     assert_eq!(block_on(file.write_from(fs::file::Source::Kernel(b"x"), Access::KERNEL)), Err(Errno::EBADF));
+}
+
+#[test]
+fn disks_are_found_by_what_they_are_called() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    let mut make = std::process::Command::new("/usr/sbin/mkfs.ext4");
+    make.args(["-q", "-F", "-L", "my disk", "-U", uuid]).arg(image.path()).arg("8m");
+    assert!(make.status().unwrap().success());
+    let mut bytes = numbered(2048);
+    bytes.extend(std::fs::read(image.path()).unwrap());
+    put_record(&mut bytes, 0, &[entry(0x83, 2048, 16384)]);
+    bytes[440..444].copy_from_slice(&0x1234_abcd_u32.to_le_bytes());
+    let mut device = Bytes::new(bytes);
+    device.limits.serial = b"ser/1".to_vec();
+    let (kernel, disks, devices) = (Kernel::new(10_000), Arc::new(Disks::default()), Arc::new(Devices::default()));
+    block_on(disks.add(&kernel.services, Arc::new(device)));
+    fs::block::register(&kernel.services, &disks, &devices);
+    let tree = block_on(devtmpfs(&kernel.services, &devices)).unwrap();
+    let process = Process::new(&kernel, tree);
+    for (name, target) in [
+        ("by-uuid/01234567-89ab-cdef-0123-456789abcdef", "vda1"),
+        ("by-label/my\\x20disk", "vda1"),
+        ("by-partuuid/1234abcd-01", "vda1"),
+        ("by-id/virtio-ser\\x2f1", "vda"),
+        ("by-id/virtio-ser\\x2f1-part1", "vda1"),
+    ] {
+        let found = process.readlink(&format!("/disk/{name}"));
+        assert_eq!(found, Ok(format!("../../{target}").into_bytes()), "{name}");
+    }
 }
