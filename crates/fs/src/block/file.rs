@@ -18,7 +18,7 @@ use machine::{
     block::SECTOR,
     errno::Result,
     sync::{AsyncGuard, AsyncLock},
-    BoxFuture, Errno, PAGE_SIZE,
+    to_completion, BoxFuture, Errno, PAGE_SIZE,
 };
 
 pub struct BlockFile {
@@ -172,6 +172,9 @@ impl BlockFile {
                 if !self.flags.get().writable() {
                     return Err(Errno::EBADF);
                 }
+                if limits.read_only {
+                    return Err(Errno::EPERM);
+                }
                 let word =
                     |at: usize| data.get(at..at + 8).and_then(|word| Some(u64::from_ne_bytes(*word.first_chunk()?)));
                 let (Some(start), Some(bytes)) = (word(0), word(8)) else { return Err(Errno::EFAULT) };
@@ -188,8 +191,13 @@ impl BlockFile {
     }
 
     async fn ask_driver(&self, caller: &Caller, request: u32, data: &mut Vec<u8>) -> Result<i64> {
-        let driver = self.volume().driver().ok_or(Errno::ENOTTY)?;
-        driver.request(caller, self.flags.get().writable(), request, data).await
+        let driver = self.volume().driver().ok_or(Errno::ENOTTY)?.clone();
+        let (can_write, caller, mut moved) = (self.flags.get().writable(), caller.clone(), core::mem::take(data));
+        let work = async move { (driver.request(&caller, can_write, request, &mut moved).await, moved) };
+        let answer;
+        // A device must not be left half bound if the thread is killed.
+        (answer, *data) = to_completion(&*self.volume().services().spawner, work).await;
+        answer
     }
 }
 
@@ -267,7 +275,9 @@ impl File for BlockFile {
         Box::pin(async move {
             match (control, self.volume().driver()) {
                 (Control::AttachLoop { file, configuration }, Some(driver)) => {
-                    driver.attach(file, self.flags.get().writable(), &configuration).await?;
+                    let (driver, can_write) = (driver.clone(), self.flags.get().writable());
+                    let work = async move { driver.attach(file, can_write, &configuration).await };
+                    to_completion(&*self.volume().services().spawner, work).await?;
                     Ok(ControlAnswer::Done)
                 }
                 (control, _) => Err(lacks(&control)),

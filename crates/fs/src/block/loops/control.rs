@@ -9,7 +9,7 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, BoxFuture, Errno};
+use machine::{errno::Result, to_completion, BoxFuture, Errno};
 
 /// MISC_MAJOR, LOOP_CTRL_MINOR.
 pub const NUMBER: (u32, u32) = (10, 237);
@@ -47,19 +47,22 @@ impl File for LoopControl {
 
     fn ioctl<'a>(&'a self, _caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
         let argument = data.first_chunk().map_or(0, |argument| i64::from_ne_bytes(*argument) as i32);
-        Box::pin(async move {
+        let loops = self.loops.clone();
+        let work = async move {
             let index = match request {
-                request::CTL_ADD => self.loops.add(u32::try_from(argument).ok()).await?,
+                request::CTL_ADD => loops.add(u32::try_from(argument).ok()).await?,
                 request::CTL_REMOVE => {
                     let index = u32::try_from(argument).map_err(|_| Errno::EINVAL)?;
-                    self.loops.remove(index).await?;
+                    loops.remove(index).await?;
                     0
                 }
-                request::CTL_GET_FREE => self.loops.free().await?,
+                request::CTL_GET_FREE => loops.free().await?,
                 _ => return Err(Errno::ENOSYS),
             };
             Ok(index.into())
-        })
+        };
+        // Not half, if the thread is killed.
+        Box::pin(to_completion(&*self.loops.services.spawner, work))
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
