@@ -14,6 +14,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use machine::{errno::Result, sync::Lock};
 
 const HUNDREDTH: u64 = 10_000_000;
+/// Caches that one who has to wait writes back, at most: for many small files most are one page.
+const CACHES_FOR_ONE: usize = 256;
 
 struct Entry {
     cache: Arc<PageCache>,
@@ -124,12 +126,7 @@ impl Services {
             let services = self.clone();
             self.spawner.spawn(Box::pin(async move {
                 while services.is_dirty_by(&services.flusher.settings.background_ratio) {
-                    let oldest = {
-                        let entries = services.flusher.entries.lock();
-                        let oldest = entries.values().min_by_key(|entry| entry.since);
-                        oldest.map(|entry| entry.cache.clone())
-                    };
-                    let Some(cache) = oldest else { break };
+                    let Some(cache) = services.oldest_dirty() else { break };
                     if services.flush(&cache).await.is_err() {
                         break;
                     }
@@ -137,6 +134,23 @@ impl Services {
                 services.flusher.hurries.store(false, Relaxed);
             }));
         }
+    }
+
+    fn oldest_dirty(&self) -> Option<Arc<PageCache>> {
+        let entries = self.flusher.entries.lock();
+        entries.values().min_by_key(|entry| entry.since).map(|entry| entry.cache.clone())
+    }
+
+    /// Writes pages back for one who is to wait: those of the cache that he writes to, and then those of the oldest caches as long as `more` says so. Whoever has those open hears of their errors.
+    pub(super) async fn write_back_for(&self, cache: &PageCache, more: impl Fn() -> bool) -> Result<()> {
+        cache.write_back(0, MAX_SIZE).await?;
+        for _ in 0..CACHES_FOR_ONE {
+            let Some(oldest) = self.oldest_dirty().filter(|_| more()) else { break };
+            if self.flush(&oldest).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// A cache that nobody has any more is not written back.

@@ -121,15 +121,12 @@ impl Store for Content {
         let services = inode.shared.services.clone();
         services.clone().spawner.spawn(Box::pin(async move {
             let mut waits = mapped;
-            loop {
+            while inode.cached().is_some_and(|cache| cache.has_dirty()) {
                 if waits && let Some(wait) = services.clock.at(services.clock.monotonic() + MAPPED) {
                     wait.await;
                 }
-                // Again only for what mappings have written to meanwhile.
+                // Again only for what has been written meanwhile.
                 waits = true;
-                if !inode.cached().is_some_and(|cache| cache.has_dirty()) {
-                    break;
-                }
                 if let Err(error) = inode.write_back().await {
                     log::warn!("9p: writing back inode {}: {error:?}", inode.qid.path);
                     break;
