@@ -288,6 +288,7 @@ fn share(kernel: &Kernel, root: &Path, msize: u32) -> (Arc<Server>, Arc<Share>) 
 fn a_writable_share_does_what_the_host_does() {
     for seed in seeds() {
         let kernel = Kernel::new(4096);
+        kernel.tasks.1.store(true, std::sync::atomic::Ordering::SeqCst);
         let (model, shared) = (Scratch::new(), Scratch::new());
         populate(&mut Random::new(seed + 1000), &[&model.0, &shared.0]);
         let (_server, share) = share(&kernel, &shared.0, 8192 + 24);
