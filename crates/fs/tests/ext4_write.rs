@@ -20,6 +20,7 @@ use std::{
 
 /// A mounted file system, and the disk that it is on.
 struct Mounted {
+    kernel: Kernel,
     disk: Arc<Recorder>,
     tree: Arc<dyn FileSystem>,
     process: Process,
@@ -45,7 +46,7 @@ fn mount_disk(disk: Arc<Recorder>) -> Mounted {
     let mounter = Ext4Mounter::new(&kernel.services, &disks);
     let tree = block_on(mounter.mount(b"/dev/vda", b"", false)).unwrap();
     let process = Process::new(&kernel, tree.clone());
-    Mounted { disk, tree, process }
+    Mounted { kernel, disk, tree, process }
 }
 
 impl Mounted {
@@ -201,6 +202,9 @@ fn cut_power(seeds: RangeInclusive<u64>, cuts: usize) {
         for step in 0..250 {
             let path = format!("{}{}", ["/", "/d/"][random.below(2) as usize], random.below(12));
             let now = disk.len();
+            // What is dirty becomes old after 30 s, what has changed after 5.
+            mounted.kernel.clock.advance(random.below(6) * 1_000_000_000);
+            mounted.kernel.tasks.run_now();
             match random.below(8) {
                 0..3 => {
                     end(&mut confirmed, &path, now);
@@ -276,4 +280,19 @@ fn preen(bytes: &[u8]) {
     let code = output.status.code();
     assert!(matches!(code, Some(0 | 1)), "{code:?} {}", String::from_utf8_lossy(&output.stdout));
     check(&host::read(file.path()).unwrap());
+}
+
+#[test]
+fn fsync_commits_what_the_flusher_has_written_before() {
+    let disk = Arc::new(Recorder::new(image(10 << 10, &[])));
+    let mounted = mount_disk(disk.clone());
+    mounted.process.write("/file", &[7; 9000]).unwrap();
+    // The file is committed without its bytes; then these are old enough, but their transaction is not.
+    for seconds in [6, 26] {
+        mounted.kernel.clock.advance(seconds * 1_000_000_000);
+        mounted.kernel.tasks.run_now();
+    }
+    block_on(mounted.process.open("/file", OpenFlags::empty()).unwrap().sync(false)).unwrap();
+    let after = mount(disk.bytes.lock().unwrap().clone());
+    assert!(after.process.read("/file").unwrap() == [7; 9000]);
 }

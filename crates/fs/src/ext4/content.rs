@@ -11,7 +11,10 @@ use alloc::{
 };
 use core::{
     ops::Range,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
 };
 use ext4::{Error, Time};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, PAGE_SIZE};
@@ -28,6 +31,8 @@ pub struct Content {
     number: u32,
     cache: Once<Weak<PageCache>>,
     state: Lock<State>,
+    /// The last transaction that gave the file blocks or another time: fsync commits it, whoever wrote the bytes back.
+    transaction: AtomicU32,
     /// How often bytes could not be written back.
     failures: AtomicU64,
 }
@@ -50,6 +55,7 @@ impl Content {
             number,
             cache: Once::new(),
             state: Lock::default(),
+            transaction: AtomicU32::new(shared.volume.transaction()),
             failures: AtomicU64::new(0),
         });
         let cache = PageCache::over(&shared.services, size, content.clone());
@@ -57,21 +63,20 @@ impl Content {
         (cache, content)
     }
 
-    /// Writes what is dirty, and tells the inode when its contents changed. Says whether something was to be written.
-    pub async fn write_back(&self, cache: &Arc<PageCache>) -> Result<bool> {
-        let dirty = cache.has_dirty();
-        match dirty {
+    /// Writes what is dirty, and tells the inode when its contents changed.
+    pub async fn write_back(&self, cache: &Arc<PageCache>) -> Result<()> {
+        match cache.has_dirty() {
             true => self.shared.services.flush(cache).await?,
             // It may be on the list of dirty ones still.
             false => cache.write_back(0, u64::MAX).await?,
         }
-        let modified = self.take_modified();
-        if let Some(now) = modified {
+        if let Some(now) = self.take_modified() {
             let now = Time { seconds: now.seconds, nanoseconds: now.nanoseconds };
             let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (now, now);
             self.shared.volume.change(self.number, change).await.map_err(errno)?;
+            self.note_change();
         }
-        Ok(dirty || modified.is_some())
+        Ok(())
     }
 
     fn block(&self) -> u64 {
@@ -91,6 +96,17 @@ impl Content {
     /// The same, for who tells the inode.
     pub fn take_modified(&self) -> Option<Timestamp> {
         self.state.lock().modified.take()
+    }
+
+    /// See [`Content::transaction`].
+    pub fn transaction(&self) -> u32 {
+        self.transaction.load(SeqCst)
+    }
+
+    /// The inode has been changed: in the transaction that runs, at the latest.
+    fn note_change(&self) {
+        self.transaction.store(self.shared.volume.transaction(), SeqCst);
+        self.shared.changed();
     }
 
     /// How often bytes could not be written back.
@@ -199,7 +215,7 @@ impl Content {
             }
             let blocks = self.state.lock().reserved.remove(first..last);
             volume.unreserve(blocks);
-            self.shared.changed();
+            self.note_change();
         }
         Ok(())
     }
@@ -260,7 +276,10 @@ impl Store for Content {
         }
     }
 
-    fn dirtied(&self, _mapped: bool) {
+    fn dirtied(&self, mapped: bool) {
+        if mapped {
+            self.changed(self.shared.services.clock.realtime());
+        }
         if let Some(cache) = self.cache.get().and_then(Weak::upgrade) {
             self.shared.services.write_back_later(&cache);
         }

@@ -174,7 +174,7 @@ impl Shared {
         let contents: Vec<_> = self.contents.lock().values().filter_map(both).collect();
         let mut result = Ok(());
         for (cache, content) in contents {
-            result = result.and(content.write_back(&cache).await.map(drop));
+            result = result.and(content.write_back(&cache).await);
         }
         result
     }

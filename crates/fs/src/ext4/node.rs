@@ -574,18 +574,20 @@ impl Inode for Node {
 
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            if let Ok((cache, content)) = self.file()
-                && content.write_back(cache).await?
-            {
-                self.changed();
+            let mut transactions = [self.transaction.load(Relaxed); 2];
+            if let Ok((cache, content)) = self.file() {
+                content.write_back(cache).await?;
+                transactions[1] = content.transaction();
             }
             let volume = &self.shared.volume;
-            let transaction = self.transaction.load(Relaxed);
-            match volume.is_committed(transaction) {
+            if transactions.iter().all(|transaction| volume.is_committed(*transaction)) {
                 // What was written must stay all the same.
-                true => self.shared.disk().flush().await,
-                false => volume.commit_through(transaction).await.map_err(errno),
+                return self.shared.disk().flush().await;
             }
+            for transaction in transactions {
+                volume.commit_through(transaction).await.map_err(errno)?;
+            }
+            Ok(())
         })
     }
 
