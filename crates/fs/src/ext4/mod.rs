@@ -5,8 +5,11 @@
 
 mod content;
 mod disk;
+mod names;
 mod node;
 mod ranges;
+mod rights;
+mod size;
 
 use crate::{
     block::{Disks, Hold, Volume},
@@ -93,7 +96,7 @@ impl Shared {
         if let Some(node) = known {
             return Ok(node);
         }
-        let rights = node::rights(self, inode).await?;
+        let rights = rights::rights(self, inode).await?;
         let mut nodes = self.nodes.lock();
         if let Some(node) = nodes.get(&number).and_then(Weak::upgrade) {
             return Ok(node);
