@@ -458,6 +458,9 @@ impl<D: Device> Volume<D> {
         change: impl Fn(&mut Inode),
     ) -> Result<bool> {
         self.run(|handle| {
+            if value.is_some() {
+                handle.core().check_room_for_names()?;
+            }
             let mut inode = handle.any_inode(number)?;
             change(&mut inode);
             handle.set_attribute(&mut inode, name, value, when, time)

@@ -123,7 +123,9 @@ impl<D: Device> Volume<D> {
             let run = handle.map(&inode, block)?;
             let mut next = block.saturating_add(run.blocks).min(end);
             if run.place.is_none() && run.unwritten.is_none() {
-                let want = (next - block).min(LONGEST);
+                let room = handle.core().room().min(LONGEST.into()) as u32;
+                handle.core().check_room(1)?;
+                let want = (next - block).min(room);
                 let range = handle.find_free(handle.goal_behind(&inode, block)?, want)?;
                 let blocks = (range.end - range.start) as u16;
                 handle.take_blocks(range.clone())?;
@@ -179,29 +181,35 @@ impl<D: Device> Volume<D> {
             })
             .await?;
         match shrinks {
-            true => self.release(number, time).await,
+            true => self.trim(number, false, time).await,
             false => Ok(()),
         }
     }
 
     /// Does what is left to do with an inode on the list of orphans: one that has no name any more, and is not open, goes, with its blocks; of others the blocks behind their end go.
     pub async fn release(&self, number: u32, time: Time) -> Result<()> {
+        self.trim(number, true, time).await
+    }
+
+    /// Gives back the blocks behind the end of an inode; of one without a name all, and itself, if it `goes`. Else somebody has it open, and it stays on the list of orphans.
+    async fn trim(&self, number: u32, goes: bool, time: Time) -> Result<()> {
         let mut end = Some(u64::from(u32::MAX));
         while let Some(to) = end {
             end = self
                 .run(|handle| {
                     let mut inode = handle.any_inode(number)?;
+                    let goes = goes && inode.links == 0;
                     let mut next = None;
                     if inode.has_extents() {
-                        let keeps = if inode.links == 0 { 0 } else { inode.size };
+                        let keeps = if goes { 0 } else { inode.size };
                         let from = keeps.div_ceil(handle.superblock().block_bytes.into()).min(MOST) as u32;
                         next = handle.give_back(&mut inode, from, to)?;
                     }
-                    if next.is_none() {
+                    if next.is_none() && (goes || inode.links > 0) {
                         handle.remove_orphan(&mut inode)?;
-                        if inode.links == 0 {
-                            return handle.delete(inode, time).map(|()| None);
-                        }
+                    }
+                    if next.is_none() && goes {
+                        return handle.delete(inode, time).map(|()| None);
                     }
                     handle.put_inode(&inode)?;
                     Ok(next)
@@ -254,13 +262,9 @@ impl<D: Device> Volume<D> {
         }
     }
 
-    /// Sets blocks aside that pages in memory will need when they are written; who is not `privileged` leaves what is kept for root.
-    pub fn reserve(&self, blocks: u64, privileged: bool) -> Result<()> {
-        let mut core = self.core.lock();
-        match core.reserve(blocks, privileged) {
-            Err(Error::NoSpace) if core.pending() > 0 => Err(Error::Full),
-            answer => answer,
-        }
+    /// Sets blocks aside that pages in memory will need when they are written. [`Error::Full`]: there are enough after the next commit.
+    pub fn reserve(&self, blocks: u64) -> Result<()> {
+        self.core.lock().reserve(blocks)
     }
 
     /// They took them, or need them no more.

@@ -39,6 +39,9 @@ pub(crate) fn shared(bytes: Vec<u8>) -> Bytes {
     Bytes::new(bytes)
 }
 
+/// Blocks that one more name or attribute takes at most: leaves and nodes of an index that are split, the file's own, and where those are.
+const NAME_BLOCKS: u64 = 16;
+
 struct Cached {
     bytes: Bytes,
     /// It has been looked at whether it can be.
@@ -379,17 +382,35 @@ impl Core {
         self.unmark(range);
     }
 
-    /// Blocks that pages in memory may still take; at most `blocks` of them are kept from those who are not `privileged`.
-    pub fn reserve(&mut self, blocks: u64, privileged: bool) -> Result<()> {
-        let kept = if privileged { 0 } else { self.superblock.reserved_blocks };
-        // For the trees that say where the blocks are.
+    /// Free blocks that files may get. Not those that pages in memory will take, not those that are kept for root, and not some for the trees that say where blocks are.
+    pub fn room(&self) -> u64 {
         let spare = (self.superblock.blocks / 50).min(4096);
-        let free = self.superblock.free_blocks.saturating_sub(self.reserved + kept + spare);
-        if blocks > free {
-            return Err(Error::NoSpace);
-        }
+        self.superblock.free_blocks.saturating_sub(self.reserved + self.superblock.reserved_blocks + spare)
+    }
+
+    /// Sets blocks aside that pages in memory will take.
+    pub fn reserve(&mut self, blocks: u64) -> Result<()> {
+        self.check_room(blocks)?;
         self.reserved += blocks;
         Ok(())
+    }
+
+    /// Whether so many blocks may be taken that were not set aside. [`Error::Full`]: not before the next commit.
+    pub fn check_room(&self, blocks: u64) -> Result<()> {
+        self.check(blocks <= self.room())
+    }
+
+    /// The same for names and attributes, which may take what is kept from files, but nothing that was set aside.
+    pub fn check_room_for_names(&self) -> Result<()> {
+        self.check(NAME_BLOCKS <= self.available())
+    }
+
+    fn check(&self, has_room: bool) -> Result<()> {
+        match has_room {
+            true => Ok(()),
+            false if self.pending > 0 => Err(Error::Full),
+            false => Err(Error::NoSpace),
+        }
     }
 
     /// They took them, or need them no more.

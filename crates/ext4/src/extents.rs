@@ -426,7 +426,10 @@ impl Handle<'_> {
                 self.add_extent(inode, extent)?;
             }
         }
-        Ok((removed, next.filter(|next| *next > u64::from(from))))
+        match next {
+            Some(next) if next >= to => Err(Error::Corrupt("the order of extents")),
+            next => Ok((removed, next.filter(|next| *next > u64::from(from)))),
+        }
     }
 
     /// The last node of a path has no entries any more.

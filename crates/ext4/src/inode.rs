@@ -114,7 +114,9 @@ impl Inode {
             attributes: joined(u32_at(bytes, 0x68), u16_at(bytes, 0x76).into()),
             root: *bytes[0x28..].first_chunk().ok_or(Error::Corrupt("an inode"))?,
         };
-        if inode.size > i64::MAX as u64 || flags & INLINE != 0 {
+        // The last number of a block is none.
+        let longest = u64::from(u32::MAX) * u64::from(superblock.block_bytes);
+        if inode.size > longest || flags & INLINE != 0 {
             return Err(Error::Corrupt("an inode's size"));
         }
         Ok((inode.mode != 0 && (inode.links > 0 || orphans)).then_some(inode))

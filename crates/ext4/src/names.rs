@@ -287,7 +287,11 @@ impl<D: Device> Volume<D> {
 
     /// A name that is not there.
     async fn room<'a>(&self, directory: u32, name: &'a [u8]) -> Result<NamePlace<'a>> {
-        let inode = self.run(|handle| handle.directory(directory)).await?;
+        let inode = self.run(|handle| {
+            handle.core().check_room_for_names()?;
+            handle.directory(directory)
+        });
+        let inode = inode.await?;
         Ok(NamePlace { directory, name, block: self.find_room(&inode, name.len()).await? })
     }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{block_on, disk::Bytes, Kernel, Process, Random};
-use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, FileSystem, OpenFlags};
+use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, FileSystem, OpenFlags, SetAttributes};
 use machine::{
     block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR},
     errno::Result,
@@ -295,4 +295,51 @@ fn fsync_commits_what_the_flusher_has_written_before() {
     block_on(mounted.process.open("/file", OpenFlags::empty()).unwrap().sync(false)).unwrap();
     let after = mount(disk.bytes.lock().unwrap().clone());
     assert!(after.process.read("/file").unwrap() == [7; 9000]);
+}
+
+#[test]
+fn a_file_that_has_lost_its_name_is_a_file_until_it_is_closed() {
+    let mounted = mount(image(8 << 10, &["-b", "1024"]));
+    let process = &mounted.process;
+    let free = || block_on(mounted.tree.root().info()).unwrap().blocks_free;
+    let before = free();
+    let file = process.open("/file", OpenFlags::RDWR | OpenFlags::CREAT).unwrap();
+    process.unlink("/file").unwrap();
+    assert_eq!(block_on(file.write(&[1; 9000])).unwrap(), 9000);
+    block_on(file.sync(false)).unwrap();
+    let shorter = SetAttributes { size: Some(100), ..SetAttributes::default() };
+    block_on(file.set_attributes(&process.caller, shorter)).unwrap();
+    // Another one does not get its inode, and what it writes has room.
+    process.write("/other", &[2; 5000]).unwrap();
+    assert_eq!(block_on(file.write_at(&[3; 4096], 0)).unwrap(), 4096);
+    block_on(file.sync(false)).unwrap();
+    assert!(process.read("/other").unwrap() == [2; 5000]);
+    drop(file);
+    process.unlink("/other").unwrap();
+    block_on(mounted.tree.sync()).unwrap();
+    assert_eq!(free(), before, "nothing stays set aside");
+    mounted.unmount();
+}
+
+#[test]
+fn what_was_answered_has_its_room_whatever_is_allocated_meanwhile() {
+    let mounted = mount(image(10 << 10, &[]));
+    let process = &mounted.process;
+    let bytes = vec![7; 2 << 20];
+    process.write("/file", &bytes).unwrap();
+    let greedy = process.open("/greedy", OpenFlags::RDWR | OpenFlags::CREAT).unwrap();
+    assert_eq!(block_on(greedy.allocate(0, 0, 9 << 20)), Err(Errno::ENOSPC));
+    assert!(mount(mounted.unmount()).process.read("/file").unwrap() == bytes);
+}
+
+#[test]
+fn msync_makes_what_a_mapping_has_written_last() {
+    let disk = Arc::new(Recorder::new(image(10 << 10, &[])));
+    let mounted = mount_disk(disk.clone());
+    mounted.process.write("/file", &[7; 5000]).unwrap();
+    let file = mounted.process.open("/file", OpenFlags::RDWR).unwrap();
+    let object = block_on(file.object()).unwrap();
+    block_on(object.sync(0, 8192)).unwrap();
+    let after = mount(disk.bytes.lock().unwrap().clone());
+    assert!(after.process.read("/file").unwrap() == [7; 5000]);
 }

@@ -27,7 +27,7 @@ impl<D: Device> Volume<D> {
                 core.running().wrapping_sub(1)
             }
         };
-        self.commit_through(id).await
+        self.commit_through(id).await.map(drop)
     }
 
     /// The number of the transaction that changes are made in now. Whoever asks right after an operation learns which one must be committed for the operation to be lasting: this
@@ -43,28 +43,30 @@ impl<D: Device> Volume<D> {
     }
 
     /// Commits transaction `id` ([`Volume::transaction`]) unless that is done; who asks for the same one meanwhile waits for that. [`Error::Io`]: it could not be written, and
-    /// from then on nothing is; [`Error::ReadOnly`]: that was so before.
-    pub async fn commit_through(&self, id: u32) -> Result<()> {
+    /// from then on nothing is; [`Error::ReadOnly`]: that was so before. Says whether the device has been flushed since the call: if not, what the caller has written to it before may not be lasting.
+    pub async fn commit_through(&self, id: u32) -> Result<bool> {
         if self.is_committed(id) {
-            return Ok(());
+            return Ok(false);
         }
         if self.core.lock().has_failed() {
             return Err(Error::ReadOnly);
         }
         let mut journal = self.journal.lock().await;
         // The first may be one that another future has left unfinished.
+        let mut flushed = false;
         for _ in 0..2 {
             if self.is_committed(id) {
-                return Ok(());
+                break;
             }
             if self.core.lock().has_failed() {
                 return Err(Error::Io);
             }
-            let Some(journal) = &mut *journal else { return self.commit_in_memory() };
+            let Some(journal) = &mut *journal else { return self.commit_in_memory().map(|()| false) };
             let answer = self.write_next(journal).await;
             self.note(answer)?;
+            flushed = true;
         }
-        Ok(())
+        Ok(flushed)
     }
 
     /// Writes all that is in the log home, as far as it is committed, so that the log is empty.

@@ -160,3 +160,37 @@ fn a_full_disk_is_full_and_what_is_freed_can_be_used() {
     let again = file(&volume);
     write(&volume, again, 0, at, false);
 }
+
+#[test]
+fn a_file_without_a_name_that_is_open_can_be_made_shorter() {
+    let volume = open(empty(8 << 10, &["-b", "1024"])).unwrap();
+    volume.open_without_journal();
+    let free = volume.free();
+    let number = file(&volume);
+    write(&volume, number, 0, 8, false);
+    now(volume.truncate(number, 4096, TIME)).unwrap();
+    assert_eq!(now(volume.any_inode(number)).unwrap().size, 4096);
+    assert!(now(volume.map_now(number, 3)).unwrap().place.is_some());
+    assert!(now(volume.map_now(number, 4)).unwrap().place.is_none());
+    now(volume.release(number, TIME)).unwrap();
+    assert_eq!(volume.free(), free);
+    now(volume.write_home()).unwrap();
+    check(&volume.device().bytes.lock().unwrap());
+}
+
+#[test]
+fn what_is_set_aside_for_pages_is_not_allocated_to_others() {
+    let volume = open(empty(8 << 10, &["-b", "1024"])).unwrap();
+    volume.open_without_journal();
+    let number = file(&volume);
+    volume.reserve(1000).unwrap();
+    let mut at = 0;
+    let error = loop {
+        match now(volume.allocate(number, at, 1 << 20, 0, TIME)) {
+            Ok(next) => at = next,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, Error::NoSpace);
+    write(&volume, number, 1 << 20, (1 << 20) + 1000, false);
+}

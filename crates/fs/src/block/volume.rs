@@ -84,6 +84,10 @@ impl Store for Below {
         })
     }
 
+    fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.0.submit(BlockOp::Flush, 0, Pieces::none(&self.0.services.memory)))
+    }
+
     fn dirtied(&self, _mapped: bool) {
         if let Some(cache) = self.0.cache.lock().upgrade() {
             self.0.services.write_back_later(&cache);

@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use machine::{errno::Result, sync::Lock};
 
 const HUNDREDTH: u64 = 10_000_000;
-/// Caches that one who has to wait writes back, at most: for many small files most are one page.
-const CACHES_FOR_ONE: usize = 256;
+/// Hundredths of a second that one who writes waits for others' pages to be written, at most.
+const WAITS: usize = 20;
 
 struct Entry {
     cache: Arc<PageCache>,
@@ -141,14 +141,17 @@ impl Services {
         entries.values().min_by_key(|entry| entry.since).map(|entry| entry.cache.clone())
     }
 
-    /// Writes pages back for one who is to wait: those of the cache that he writes to, and then those of the oldest caches as long as `more` says so. Whoever has those open hears of their errors.
-    pub(super) async fn write_back_for(&self, cache: &PageCache, more: impl Fn() -> bool) -> Result<()> {
+    /// Lets one who writes wait while memory is full of what has not been written: the pages of the file that he writes to go to the store, then he waits for the task that writes those of
+    /// others, until there is `enough`. Not for long: he may write for a loop device, so that the task waits for him.
+    pub(super) async fn throttle(self: &Arc<Self>, cache: &PageCache, enough: impl Fn() -> bool) -> Result<()> {
         cache.write_back(0, MAX_SIZE).await?;
-        for _ in 0..CACHES_FOR_ONE {
-            let Some(oldest) = self.oldest_dirty().filter(|_| more()) else { break };
-            if self.flush(&oldest).await.is_err() {
+        for _ in 0..WAITS {
+            if enough() {
                 break;
             }
+            self.note_dirty();
+            let Some(wait) = self.clock.at(self.clock.monotonic() + HUNDREDTH) else { break };
+            wait.await;
         }
         Ok(())
     }
@@ -172,13 +175,13 @@ impl Services {
         written
     }
 
-    /// Takes a cache off the list if it has no dirty pages. One that becomes dirty afterwards comes back.
+    /// Takes a cache off the list if it has no dirty pages, nor any on their way. One that becomes dirty afterwards comes back.
     pub(super) fn leave_list_if_clean(&self, cache: &PageCache) {
         let gone = {
             let mut entries = self.flusher.entries.lock();
-            match cache.has_dirty() {
-                true => None,
-                false => entries.remove(&cache.id.serial),
+            match cache.is_clean() {
+                true => entries.remove(&cache.id.serial),
+                false => None,
             }
         };
         // The cache may end here, if nobody else has it.

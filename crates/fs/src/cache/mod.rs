@@ -26,6 +26,7 @@ pub use services::{Clock, Mappers, Services};
 
 use crate::{file::Frames, ObjectId};
 use alloc::{
+    boxed::Box,
     collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
@@ -62,6 +63,10 @@ pub trait Store: Send + Sync {
     /// many ([`RESERVED`]).
     fn reserve(&self, _pages: Range<u64>) -> Option<BoxFuture<'_, Result<()>>> {
         None
+    }
+    /// What has been written stays, also if the power fails (msync).
+    fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(core::future::ready(Ok(())))
     }
     /// A page has become dirty where none was; `mapped`: by a mapping, which goes on writing to it unseen.
     fn dirtied(&self, _mapped: bool) {}
@@ -230,6 +235,12 @@ impl PageCache {
 
     pub fn has_dirty(&self) -> bool {
         self.state.lock().dirty.get() > 0
+    }
+
+    /// Whether no page is dirty, nor on its way to the store.
+    pub(crate) fn is_clean(&self) -> bool {
+        let state = self.state.lock();
+        state.dirty.get() == 0 && state.writing == 0
     }
 
     /// Changes whenever contents change from this side.

@@ -107,6 +107,12 @@ impl Object for PageCache {
     }
 
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.write_back(start, end))
+        Box::pin(async move {
+            self.write_back(start, end).await?;
+            match &self.store {
+                Some(store) => store.sync().await,
+                None => Ok(()),
+            }
+        })
     }
 }

@@ -108,6 +108,21 @@ impl PageCache {
         Ok(())
     }
 
+    /// Bytes up to `end` get their place in the store by `below`, while no page is on its way there; the file ends there at least, unless its size is to be kept (fallocate).
+    pub async fn allocate_through(&self, end: u64, keep_size: bool, below: BoxFuture<'_, Result<()>>) -> Result<()> {
+        let _writer = self.writer.lock().await;
+        if end > MAX_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        let _flushing = self.flushing.lock().await;
+        below.await?;
+        let mut state = self.state.lock();
+        if !keep_size {
+            state.size = state.size.max(end);
+        }
+        Ok(())
+    }
+
     /// Nobody has the file any more, and it is to go: forgets all pages, when none is on its way to the store.
     pub(crate) async fn discard(&self) {
         let _flushing = self.flushing.lock().await;

@@ -175,7 +175,7 @@ impl PageCache {
     async fn write_waiting(&self, mut from: Source<'_>, start: u64, mut at: u64, end: u64) -> Result<u64> {
         if self.store.is_some() && self.services.must_throttle() {
             // Memory is full of what has not been written: this file's pages go first.
-            self.services.write_back_for(self, || self.services.must_throttle()).await?;
+            self.services.throttle(self, || !self.services.must_throttle()).await?;
         }
         // All at once; a page of which there are copies again is asked for by itself.
         self.take_copies_back(at / PAGE..end.div_ceil(PAGE)).await;
@@ -214,8 +214,7 @@ impl PageCache {
                     let made = match self.frame().await {
                         // Memory is full of what was written: it goes to the store, then it can be dropped.
                         Err(Errno::ENOMEM) if self.services.flusher.dirty() > 0 => {
-                            let needs_more = || self.services.frame().is_err();
-                            self.services.write_back_for(self, needs_more).await?;
+                            self.services.throttle(self, || self.services.frame().is_ok()).await?;
                             self.frame().await?
                         }
                         made => made?,

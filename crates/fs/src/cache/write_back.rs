@@ -56,7 +56,7 @@ impl PageCache {
         if self.store.is_none() {
             return Ok(());
         }
-        if !self.has_dirty() && self.state.lock().writing == 0 {
+        if self.is_clean() {
             self.services.leave_list_if_clean(self);
             return Ok(());
         }

@@ -12,7 +12,7 @@ use alloc::{
 use core::{
     ops::Range,
     sync::atomic::{
-        AtomicU32, AtomicU64,
+        AtomicBool, AtomicU32, AtomicU64,
         Ordering::{Relaxed, SeqCst},
     },
 };
@@ -33,6 +33,8 @@ pub struct Content {
     state: Lock<State>,
     /// The last transaction that gave the file blocks or another time: fsync commits it, whoever wrote the bytes back.
     transaction: AtomicU32,
+    /// The file goes: nothing more is done to it. Set before its pages are discarded, and looked at by who holds what that waits for.
+    gone: AtomicBool,
     /// How often bytes could not be written back.
     failures: AtomicU64,
 }
@@ -56,6 +58,7 @@ impl Content {
             cache: Once::new(),
             state: Lock::default(),
             transaction: AtomicU32::new(shared.volume.transaction()),
+            gone: AtomicBool::new(false),
             failures: AtomicU64::new(0),
         });
         let cache = PageCache::over(&shared.services, size, content.clone());
@@ -70,7 +73,7 @@ impl Content {
             // It may be on the list of dirty ones still.
             false => cache.write_back(0, u64::MAX).await?,
         }
-        if let Some(now) = self.take_modified() {
+        if let (Some(now), Ok(())) = (self.take_modified(), self.check_here()) {
             let now = Time { seconds: now.seconds, nanoseconds: now.nanoseconds };
             let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (now, now);
             self.shared.volume.change(self.number, change).await.map_err(errno)?;
@@ -98,6 +101,25 @@ impl Content {
         self.state.lock().modified.take()
     }
 
+    /// Nobody has the file any more, and it has no name.
+    pub fn goes(&self) {
+        self.gone.store(true, SeqCst);
+        self.take_modified();
+    }
+
+    /// EIO: the file goes, so nothing may be done to its inode, which may soon be another's.
+    pub fn check_here(&self) -> Result<()> {
+        match self.gone.load(SeqCst) {
+            true => Err(Errno::EIO),
+            false => Ok(()),
+        }
+    }
+
+    /// What has been written, and where it is, stays: see [`Content::transaction`]; `also`: another transaction that must.
+    pub async fn commit(&self, also: Option<u32>) -> Result<()> {
+        commit(&self.shared, [Some(self.transaction()), also].into_iter().flatten()).await
+    }
+
     /// See [`Content::transaction`].
     pub fn transaction(&self) -> u32 {
         self.transaction.load(SeqCst)
@@ -122,9 +144,18 @@ impl Content {
     /// The file's pages `range` have no blocks any more, and need none.
     pub fn forget(&self, range: Range<u64>) {
         let per_page = PAGE.div_ceil(self.block()).max(1);
+        self.forget_blocks(range.clone(), range.start * per_page..range.end.saturating_mul(per_page));
+    }
+
+    /// The file ends at byte `size`: what lies behind it has no blocks any more, and needs none. Of the page in which it ends that is a part.
+    pub fn forget_behind(&self, size: u64) {
+        self.forget_blocks(size / PAGE..u64::MAX, size.div_ceil(self.block())..u64::MAX);
+    }
+
+    fn forget_blocks(&self, pages: Range<u64>, blocks: Range<u64>) {
         let mut state = self.state.lock();
-        state.known.remove(range.clone());
-        let blocks = state.reserved.remove(range.start * per_page..range.end.saturating_mul(per_page));
+        state.known.remove(pages);
+        let blocks = state.reserved.remove(blocks);
         drop(state);
         self.shared.volume.unreserve(blocks);
     }
@@ -157,7 +188,7 @@ impl Content {
             for hole in holes.iter() {
                 state.reserved.missing(hole).into_iter().for_each(|part| needed.insert(part));
             }
-            volume.reserve(needed.count(), false)?;
+            volume.reserve(needed.count())?;
             needed.iter().for_each(|range| state.reserved.insert(range));
             state.known.insert(gap);
         }
@@ -192,6 +223,9 @@ impl Content {
 
     /// Writes bytes, from a block of the file on, to where they are to be.
     async fn write_all(&self, offset: u64, from: Frames<'_>) -> Result<()> {
+        if self.check_here().is_err() {
+            return Ok(());
+        }
         let block = self.block();
         let volume = &self.shared.volume;
         let mut done = 0;
@@ -242,6 +276,9 @@ impl Store for Content {
                 let at = offset + done as u64;
                 let number = u32::try_from(at / block).map_err(|_| Errno::EFBIG)?;
                 let run = volume.map_now(self.number, number).await.map_err(errno)?;
+                if run.blocks == 0 {
+                    return Err(Errno::EFBIG);
+                }
                 let bytes = (u64::from(run.blocks) * block - at % block).min((wanted - done) as u64) as usize;
                 if let Some(place) = run.place {
                     // The disk has no smaller parts; what comes with it from behind the end nobody may see.
@@ -276,6 +313,10 @@ impl Store for Content {
         }
     }
 
+    fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.commit(None))
+    }
+
     fn dirtied(&self, mapped: bool) {
         if mapped {
             self.changed(self.shared.services.clock.realtime());
@@ -283,6 +324,18 @@ impl Store for Content {
         if let Some(cache) = self.cache.get().and_then(Weak::upgrade) {
             self.shared.services.write_back_later(&cache);
         }
+    }
+}
+
+/// Transactions are committed, and what was written to the disk before stays.
+pub async fn commit(shared: &Shared, transactions: impl Iterator<Item = u32>) -> Result<()> {
+    let mut flushed = false;
+    for transaction in transactions {
+        flushed |= shared.volume.commit_through(transaction).await.map_err(errno)?;
+    }
+    match flushed {
+        true => Ok(()),
+        false => shared.disk().flush().await,
     }
 }
 

@@ -25,10 +25,7 @@ use alloc::{
     vec::Vec,
 };
 use content::Content;
-use core::sync::atomic::{
-    AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
-};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use disk::Blocks;
 use ext4::{Access, Error, Superblock};
 use machine::{
@@ -65,6 +62,12 @@ fn errno(error: Error) -> Errno {
 /// The page cache of a file, and what lies below.
 type Contents = (Weak<PageCache>, Weak<Content>);
 
+/// A cache that is there keeps what lies below: so nothing ends here, under the lock that it would want.
+fn both((cache, content): &Contents) -> Option<(Arc<PageCache>, Arc<Content>)> {
+    let cache = cache.upgrade()?;
+    Some((cache, content.upgrade()?))
+}
+
 /// What all inodes of a file system have.
 struct Shared {
     volume: Arc<ext4::Volume<Blocks>>,
@@ -97,26 +100,38 @@ impl Shared {
             return Ok(node);
         }
         let rights = rights::rights(self, inode).await?;
-        let mut nodes = self.nodes.lock();
-        if let Some(node) = nodes.get(&number).and_then(Weak::upgrade) {
+        let shared = self.this.upgrade().ok_or(Errno::EIO)?;
+        loop {
+            let is_file = inode.file_type().map_err(errno)? == ext4::FileType::Regular;
+            let contents = if is_file { shared.contents(number) } else { None };
+            if is_file && contents.is_none() {
+                self.volume.any_inode(number).await.map_err(errno)?;
+                continue;
+            }
+            let mut nodes = self.nodes.lock();
+            if let Some(node) = nodes.get(&number).and_then(Weak::upgrade) {
+                // What is dropped last may want the lock.
+                drop(nodes);
+                drop(contents);
+                return Ok(node);
+            }
+            let node = Node::new(&shared, inode, rights, contents)?;
+            nodes.insert(number, Arc::downgrade(&node));
             return Ok(node);
         }
-        let shared = self.this.upgrade().ok_or(Errno::EIO)?;
-        let node = Node::new(&shared, inode, rights)?;
-        nodes.insert(number, Arc::downgrade(&node));
-        Ok(node)
     }
 
-    /// The contents of a file, the same for all nodes that it has one after the other.
-    fn contents(self: &Arc<Self>, inode: &ext4::Inode) -> (Arc<PageCache>, Arc<Content>) {
+    /// The contents of a file, the same for all nodes that it has one after the other. None: the inode is not in memory, and says how long the file is.
+    fn contents(self: &Arc<Self>, number: u32) -> Option<(Arc<PageCache>, Arc<Content>)> {
         let mut contents = self.contents.lock();
-        let known = contents.get(&inode.number);
-        if let Some(known) = known.and_then(|(cache, content)| cache.upgrade().zip(content.upgrade())) {
-            return known;
+        if let Some(known) = contents.get(&number).and_then(both) {
+            return Some(known);
         }
-        let (cache, content) = Content::new(self, inode.number, inode.size);
-        contents.insert(inode.number, (Arc::downgrade(&cache), Arc::downgrade(&content)));
-        (cache, content)
+        // Now, for those that have just ended may have made it longer.
+        let size = self.volume.inode_now(number)?.size;
+        let (cache, content) = Content::new(self, number, size);
+        contents.insert(number, (Arc::downgrade(&cache), Arc::downgrade(&content)));
+        Some((cache, content))
     }
 
     /// They have ended.
@@ -167,13 +182,13 @@ impl Shared {
 
     /// Files get the blocks that they have reserved, and what was freed can be used.
     async fn make_room(&self) -> Result<()> {
-        self.write_back().await?;
+        // Their errors are theirs.
+        let _ = self.write_back().await;
         self.volume.commit().await.map_err(errno)
     }
 
     /// Writes dirty pages of all files. The first error, if there is one; the others are written all the same.
     async fn write_back(&self) -> Result<()> {
-        let both = |(cache, content): &Contents| cache.upgrade().zip(content.upgrade());
         let contents: Vec<_> = self.contents.lock().values().filter_map(both).collect();
         let mut result = Ok(());
         for (cache, content) in contents {
@@ -192,10 +207,23 @@ impl Shared {
         self.disk().flush().await
     }
 
-    /// Whether somebody has a file open to write it.
+    /// Whether somebody has a file open to write it, or one that goes when he closes it.
     fn has_writers(&self) -> bool {
         let nodes: Vec<_> = self.nodes.lock().values().filter_map(Weak::upgrade).collect();
-        nodes.iter().any(|node| node.sharers().is_some_and(Sharers::is_written))
+        nodes.iter().any(|node| node.is_unlinked() || node.sharers().is_some_and(Sharers::is_written))
+    }
+
+    /// It is mounted once less. The last time leaves the disk as one that was unmounted, and to others.
+    async fn unmount(&self) -> Result<()> {
+        if self.mounts.fetch_sub(1, SeqCst) > 1 {
+            return Ok(());
+        }
+        let closed = self.close().await;
+        let hold = self.hold.lock().take();
+        if let Some(hold) = hold {
+            hold.release().await;
+        }
+        closed
     }
 
     /// Leaves the disk as one that was unmounted. Nothing can be changed any more.
@@ -236,6 +264,7 @@ impl Shared {
 struct Ext4 {
     shared: Arc<Shared>,
     root: Arc<Node>,
+    closed: AtomicBool,
 }
 
 impl FileSystem for Ext4 {
@@ -277,15 +306,10 @@ impl FileSystem for Ext4 {
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            if self.shared.mounts.fetch_sub(1, Relaxed) > 1 {
-                return Ok(());
+            match self.closed.swap(true, SeqCst) {
+                true => Ok(()),
+                false => self.shared.unmount().await,
             }
-            let closed = self.shared.close().await;
-            let hold = self.shared.hold.lock().take();
-            if let Some(hold) = hold {
-                hold.release().await;
-            }
-            closed
         })
     }
 }
@@ -315,8 +339,10 @@ impl Ext4Mounter {
         let mut mounted = self.mounted.lock().await;
         // The same disk twice is one file system.
         let known = mounted.get(&disk.number()).and_then(Weak::upgrade);
-        if let Some(shared) = known.filter(|shared| shared.mounts.load(Relaxed) > 0) {
+        let one_more = |mounts: usize| (mounts > 0).then(|| mounts + 1);
+        if let Some(shared) = known.filter(|shared| shared.mounts.fetch_update(SeqCst, SeqCst, one_more).is_ok()) {
             if shared.volume.is_read_only() && !read_only {
+                shared.unmount().await?;
                 return Err(Errno::EBUSY);
             }
             return self.mount_of(&shared).await;
@@ -350,7 +376,7 @@ impl Ext4Mounter {
             releasing: AtomicUsize::new(0),
             released: WaitQueue::new(),
             uncommitted: Lock::default(),
-            mounts: AtomicUsize::new(0),
+            mounts: AtomicUsize::new(1),
             hold: Lock::new(Some(hold)),
             this: this.clone(),
         });
@@ -359,11 +385,19 @@ impl Ext4Mounter {
         self.mount_of(&shared).await
     }
 
+    /// One more mount of a file system, which has been counted.
     async fn mount_of(&self, shared: &Arc<Shared>) -> Result<Arc<dyn FileSystem>> {
-        let root = shared.volume.root().await.map_err(errno)?;
-        let root = shared.node(&root).await?;
-        shared.mounts.fetch_add(1, Relaxed);
-        Ok(Arc::new(Ext4 { shared: shared.clone(), root }))
+        let root = async {
+            let root = shared.volume.root().await.map_err(errno)?;
+            shared.node(&root).await
+        };
+        match root.await {
+            Ok(root) => Ok(Arc::new(Ext4 { shared: shared.clone(), root, closed: AtomicBool::new(false) })),
+            Err(error) => {
+                shared.unmount().await?;
+                Err(error)
+            }
+        }
     }
 }
 

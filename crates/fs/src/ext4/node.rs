@@ -1,6 +1,9 @@
 //! An inode of ext4. What is done with names is in names.rs, with rights and attributes in rights.rs, with the extent of a file in size.rs; its bytes are those of content.rs.
 
-use super::{content::Content, errno, Shared};
+use super::{
+    content::{self, Content},
+    errno, Shared,
+};
 use crate::{
     file::{ready, Destination, Source, Transfer},
     inode::{
@@ -70,6 +73,7 @@ impl Node {
         shared: &Arc<Shared>,
         inode: &ext4::Inode,
         (acls, capabilities): (Acls, bool),
+        contents: Option<(Arc<PageCache>, Arc<Content>)>,
     ) -> Result<Arc<Node>> {
         let kind = match inode.file_type().map_err(errno)? {
             FileType::Fifo => Kind::Fifo,
@@ -86,7 +90,7 @@ impl Node {
             number: inode.number,
             kind,
             rdev,
-            contents: (kind == Kind::Regular).then(|| shared.contents(inode)),
+            contents,
             names: AsyncLock::new(()),
             changes: AtomicU64::new(0),
             unlinked: AtomicBool::new(inode.links == 0),
@@ -117,6 +121,10 @@ impl Node {
         self.transaction.store(self.shared.volume.transaction(), Relaxed);
         self.read.store(false, Relaxed);
         self.shared.changed();
+    }
+
+    pub(super) fn is_unlinked(&self) -> bool {
+        self.unlinked.load(Relaxed)
     }
 
     fn snapshot(&self, inode: &ext4::Inode) -> Attributes {
@@ -171,7 +179,10 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.forget(self.number);
-        if self.unlinked.load(Relaxed) && !self.shared.volume.is_read_only() {
+        // Two that took its last names away at once may have told it in the other order.
+        let inode = self.shared.volume.inode_now(self.number);
+        let unlinked = inode.map_or(self.unlinked.load(Relaxed), |inode| inode.links == 0);
+        if unlinked && !self.shared.volume.is_read_only() {
             let (shared, number, now) = (self.shared.clone(), self.number, time(self.now()));
             let contents = self.contents.take();
             shared.releasing.fetch_add(1, SeqCst);
@@ -180,6 +191,7 @@ impl Drop for Node {
             }
             self.shared.services.spawner.spawn(Box::pin(async move {
                 if let Some((cache, content)) = contents {
+                    content.goes();
                     cache.discard().await;
                     content.forget(0..u64::MAX / PAGE_SIZE as u64);
                 }
@@ -278,20 +290,14 @@ impl Inode for Node {
 
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let mut transactions = [self.transaction.load(Relaxed); 2];
-            if let Ok((cache, content)) = self.file() {
-                content.write_back(cache).await?;
-                transactions[1] = content.transaction();
+            let transaction = self.transaction.load(Relaxed);
+            match self.file() {
+                Ok((cache, content)) => {
+                    content.write_back(cache).await?;
+                    content.commit(Some(transaction)).await
+                }
+                Err(_) => content::commit(&self.shared, core::iter::once(transaction)).await,
             }
-            let volume = &self.shared.volume;
-            if transactions.iter().all(|transaction| volume.is_committed(*transaction)) {
-                // What was written must stay all the same.
-                return self.shared.disk().flush().await;
-            }
-            for transaction in transactions {
-                volume.commit_through(transaction).await.map_err(errno)?;
-            }
-            Ok(())
         })
     }
 

@@ -28,11 +28,12 @@ impl Node {
         let (shared, number, now) = (self.shared.clone(), self.number, time(self.now()));
         let work = async move {
             let below = async {
+                content.check_here()?;
                 if size < cache.len() {
                     shared.zero_tail(number, size).await?;
                 }
                 shared.volume.truncate(number, size, now).await.map_err(errno)?;
-                content.forget(size.div_ceil(PAGE)..u64::MAX / PAGE);
+                content.forget_behind(size);
                 Ok(())
             };
             let most = u64::from(u32::MAX) * u64::from(shared.volume.superblock().block_bytes);
@@ -63,14 +64,17 @@ impl Node {
             if mode & allocate::PUNCH_HOLE != 0 {
                 return Ok(());
             }
-            let size = if mode & allocate::KEEP_SIZE == 0 { end } else { 0 };
-            // Pages that were written and have no blocks yet get theirs first.
-            cache.write_back(offset, end).await?;
-            let mut at = (offset / block) as u32;
-            while at < last {
-                at = shared.volume.allocate(number, at, last, size, now).await.map_err(errno)?;
-            }
-            cache.reserve(offset, end, mode & allocate::KEEP_SIZE != 0).await
+            let keeps_size = mode & allocate::KEEP_SIZE != 0;
+            let size = if keeps_size { 0 } else { end };
+            let below = async {
+                content.check_here()?;
+                let mut at = (offset / block) as u32;
+                while at < last {
+                    at = shared.volume.allocate(number, at, last, size, now).await.map_err(errno)?;
+                }
+                Ok(())
+            };
+            cache.allocate_through(end, keeps_size, Box::pin(below)).await
         };
         to_completion(&*self.shared.services.spawner, work).await
     }
@@ -123,6 +127,7 @@ impl Shared {
         let per_page = |page: u64| page * PAGE / u64::from(self.volume.superblock().block_bytes);
         let from = u32::try_from(per_page(first)).map_err(|_| Errno::EFBIG)?;
         let below = async {
+            content.check_here()?;
             self.volume.punch(number, from, per_page(last), now).await.map_err(errno)?;
             content.forget(first..last);
             Ok(())

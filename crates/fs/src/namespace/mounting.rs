@@ -80,7 +80,10 @@ impl LocalPaths {
             if !Arc::ptr_eq(&on.dentry, &on.mount.root) {
                 return Err(Errno::EINVAL);
             }
-            on.mount.file_system.remount(flags & flags::RDONLY != 0).await?;
+            // With MS_BIND only this mount changes.
+            if flags & flags::BIND == 0 {
+                on.mount.file_system.remount(flags & flags::RDONLY != 0).await?;
+            }
             on.mount.set_flags(flags);
             return Ok(());
         }
@@ -99,8 +102,12 @@ impl LocalPaths {
         let mounter = self.kinds.lock().get(kind).cloned().ok_or(Errno::ENODEV)?;
         let file_system = mounter.mount(&source, data, flags & flags::RDONLY != 0).await?;
         let root = Dentry::root(file_system.root());
-        check_writable(&root, flags)?;
-        self.hang(on, root, file_system, source, flags)
+        let hung = check_writable(&root, flags).and_then(|()| self.hang(on, root, file_system.clone(), source, flags));
+        if hung.is_err() {
+            // It is mounted nowhere.
+            file_system.close().await?;
+        }
+        hung
     }
 
     pub(super) async fn unmount(&self, caller: &Caller, base: &Base, path: &[u8], flags: u32) -> Result<()> {
@@ -120,10 +127,9 @@ impl LocalPaths {
         let _changing = self.everything.change(&[lease::OWN]).await;
         self.mounts.remove(&mount, flags & MNT_DETACH != 0)?;
         self.names.drop_unused();
-        let is_elsewhere = |other: &Arc<Mount>| Arc::ptr_eq(&other.file_system, &mount.file_system);
-        match flags & MNT_DETACH == 0 && !self.mounts.list().iter().any(is_elsewhere) {
+        // Mounts that were detached, and are still in use, have it too.
+        match flags & MNT_DETACH == 0 && Arc::strong_count(&mount.file_system) == 1 {
             true => mount.file_system.close().await,
-            // Somebody may still use it.
             false => Ok(()),
         }
     }

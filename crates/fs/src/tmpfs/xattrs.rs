@@ -19,6 +19,8 @@ use machine::{
 const BYTES_OF_FILE: usize = 1024;
 /// What an attribute takes beside its name and value.
 const OVERHEAD: usize = 96;
+/// Bytes of all names of a file, each with a NUL behind it: longer lists could not be read (XATTR_LIST_MAX).
+const NAMES: usize = 65536;
 /// Names that are kept. An attribute must have more of a name than that.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 const CAPABILITY: &[u8] = b"security.capability";
@@ -96,6 +98,10 @@ impl Xattrs {
         self.0.as_ref().is_some_and(|kept| kept.values.contains_key(CAPABILITY))
     }
 
+    fn bytes_of_names(&self) -> usize {
+        self.0.as_ref().map_or(0, |kept| kept.values.keys().map(|name| name.len() + 1).sum())
+    }
+
     /// All names in Linux's order: ACLs first, the others from the last to the first of the alphabet.
     pub fn names(&self) -> Result<Vec<Vec<u8>>> {
         let Some(kept) = &self.0 else { return Ok(Vec::new()) };
@@ -121,6 +127,9 @@ impl Xattrs {
         let size = |value: &[u8]| OVERHEAD + name.len() + value.len();
         let old = self.0.as_ref().and_then(|kept| kept.values.get(name)).map(|value| size(value));
         when.check(old.is_some())?;
+        if value.is_some() && old.is_none() && self.bytes_of_names() + name.len() + 1 > NAMES {
+            return Err(Errno::ENOSPC);
+        }
         let mut replaced = Replaced::default();
         match value {
             Some(value) => {
