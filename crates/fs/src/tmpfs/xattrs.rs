@@ -19,8 +19,9 @@ use machine::{
 const BYTES_OF_FILE: usize = 1024;
 /// What an attribute takes beside its name and value.
 const OVERHEAD: usize = 96;
-/// Bytes of all names of a file, each with a NUL behind it: longer lists could not be read (XATTR_LIST_MAX).
-const NAMES: usize = 65536;
+/// Bytes of all names of a file, each with a NUL behind it. Linux has no such bound, and tells the length of lists that nobody can read
+/// (XATTR_LIST_MAX is 64 KiB).
+const NAMES: usize = 1 << 20;
 /// Names that are kept. An attribute must have more of a name than that.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 const CAPABILITY: &[u8] = b"security.capability";
@@ -32,6 +33,8 @@ pub(super) struct Xattrs(Option<Box<Kept>>);
 struct Kept {
     values: BTreeMap<Vec<u8>, Arc<Vec<u8>>>,
     acls: Acls,
+    /// Bytes of the names in `values`, each with a NUL behind it.
+    names: usize,
     /// What all of it takes.
     bytes: usize,
     charge: Charge,
@@ -77,7 +80,7 @@ impl Xattrs {
     fn kept(&mut self, account: &Arc<Account>) -> &mut Kept {
         self.0.get_or_insert_with(|| {
             let charge = account.nothing(Resource::Inodes);
-            Box::new(Kept { values: BTreeMap::new(), acls: Acls::default(), bytes: 0, charge })
+            Box::new(Kept { values: BTreeMap::new(), acls: Acls::default(), names: 0, bytes: 0, charge })
         })
     }
 
@@ -96,10 +99,6 @@ impl Xattrs {
     /// Whether there is `security.capability`.
     pub fn has_capabilities(&self) -> bool {
         self.0.as_ref().is_some_and(|kept| kept.values.contains_key(CAPABILITY))
-    }
-
-    fn bytes_of_names(&self) -> usize {
-        self.0.as_ref().map_or(0, |kept| kept.values.keys().map(|name| name.len() + 1).sum())
     }
 
     /// All names in Linux's order: ACLs first, the others from the last to the first of the alphabet.
@@ -127,7 +126,8 @@ impl Xattrs {
         let size = |value: &[u8]| OVERHEAD + name.len() + value.len();
         let old = self.0.as_ref().and_then(|kept| kept.values.get(name)).map(|value| size(value));
         when.check(old.is_some())?;
-        if value.is_some() && old.is_none() && self.bytes_of_names() + name.len() + 1 > NAMES {
+        let names = self.0.as_ref().map_or(0, |kept| kept.names);
+        if value.is_some() && old.is_none() && names + name.len() + 1 > NAMES {
             return Err(Errno::ENOSPC);
         }
         let mut replaced = Replaced::default();
@@ -136,7 +136,10 @@ impl Xattrs {
                 let (new_name, new_value) = (copied(name)?, Arc::new(copied(value)?));
                 let kept = self.kept(account);
                 match kept.resize(old.unwrap_or(0), size(value)) {
-                    Ok(()) => replaced._value = kept.values.insert(new_name, new_value).map(|old| (Vec::new(), old)),
+                    Ok(()) => {
+                        replaced._value = kept.values.insert(new_name, new_value).map(|old| (Vec::new(), old));
+                        kept.names += if old.is_none() { name.len() + 1 } else { 0 };
+                    }
                     Err(error) => {
                         drop(self.tidy());
                         return Err(error);
@@ -146,6 +149,7 @@ impl Xattrs {
             None => {
                 if let Some(kept) = &mut self.0 {
                     replaced._value = kept.values.remove_entry(name);
+                    kept.names -= replaced._value.as_ref().map_or(0, |(name, _)| name.len() + 1);
                     kept.resize(old.unwrap_or(0), 0)?;
                 }
             }
