@@ -88,6 +88,7 @@ impl Linux {
                 if crate::rseq::resume(thread, &mut context).await.is_err() {
                     crate::signal::force(thread, &mut context, SignalInfo::kernel(Signal::SEGV)).await;
                 }
+                thread.enters_user();
                 // That took time, and maybe the CPU: look at everything once more.
                 continue;
             }

@@ -13,7 +13,7 @@ use crate::{
     futex::futex,
     ipc, memory, mlock,
     process::{
-        clone, credentials, end, exec, group, limits, memory as process_memory, pidfd, prctl, schedule, signals,
+        clone, credentials, end, exec, group, limits, memory as process_memory, pidfd, prctl, schedule, signals, umt,
     },
     rseq::rseq,
     system,
@@ -21,8 +21,17 @@ use crate::{
 };
 use alloc::string::String;
 use core::fmt::Write;
-use linux_raw_sys::general;
 use machine::{errno::Result, Errno};
+
+/// Numbers of system calls.
+#[allow(non_upper_case_globals, reason = "named like those of Linux")]
+mod numbers {
+    pub use linux_raw_sys::general::*;
+
+    /// Cob's own, where Linux has none (`include/cob/umt.h`).
+    pub const __NR_umt_enable: u32 = 0xc0b0;
+    pub const __NR_umt_control: u32 = 0xc0b1;
+}
 
 macro_rules! system_calls {
     ($($number:ident => $function:path;)*) => {
@@ -30,12 +39,12 @@ macro_rules! system_calls {
         pub(crate) async fn dispatch(number: u64, call: &mut Call<'_>) -> Option<Result<u64>> {
             Some(match u32::try_from(number).ok()? {
                 // Pinned where it is made: `.await` alone would copy the call's whole state once more.
-                $(general::$number => core::pin::pin!($function(call)).await,)*
+                $(numbers::$number => core::pin::pin!($function(call)).await,)*
                 _ => return None,
             })
         }
 
-        const IMPLEMENTED: &[(u32, &str)] = &[$((general::$number, stringify!($number)),)*];
+        const IMPLEMENTED: &[(u32, &str)] = &[$((numbers::$number, stringify!($number)),)*];
     };
 }
 
@@ -258,6 +267,8 @@ with_own_calls! {
     __NR_getrandom => prctl::getrandom;
     __NR_memfd_create => event::memfd_create;
     __NR_execveat => exec::execveat;
+    __NR_umt_enable => umt::umt_enable;
+    __NR_umt_control => umt::umt_control;
     __NR_membarrier => system::membarrier;
     __NR_mlock2 => mlock::mlock2;
     __NR_copy_file_range => splice::copy_file_range;

@@ -107,6 +107,11 @@ impl Process {
         if matches!(change, Change::Files { from, .. } if from != self.files().id()) {
             return Err(Errno::EAGAIN);
         }
+        match change {
+            Change::Monitored(true) if self.with_shared(|shared| shared.monitored) => return Err(Errno::EBUSY),
+            Change::Monitored(false) => self.drop_counters().await,
+            _ => {}
+        }
         if let Change::Image { alone: at, .. } = change {
             self.keep_only(at).await;
         }
@@ -185,6 +190,7 @@ impl Process {
             }
             Change::Subreaper(on) => shared.child_subreaper = on,
             Change::Dumpable(on) => shared.dumpable = on,
+            Change::Monitored(on) => shared.monitored = on,
             Change::NoNewPrivileges => shared.no_new_privileges = true,
             Change::LockFuture(flags) => shared.lock_future = flags,
             Change::Barriers(commands) => shared.barriers |= commands,

@@ -120,6 +120,7 @@ impl System {
         self.descriptor_transfer.release_of(dead);
         self.descriptor_transfer.end_locks(&|process| self.origin(process) == Some(dead));
         self.futexes.kernel_died().await;
+        self.drop_counters_of(dead);
         let at_end = self.at_end.lock().clone();
         if let Some(at_end) = at_end {
             at_end.lost(dead).await;

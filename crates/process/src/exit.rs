@@ -189,6 +189,7 @@ impl Process {
         }
         // A thread that died with its kernel during an execve has not ended the shadows of its old id.
         system.end_shadows(self.id);
+        self.drop_counters().await;
         self.end_ipc().await;
         for part in SharedPart::ALL {
             // A sharing group whose keeper is dead is over.

@@ -121,6 +121,7 @@ impl Thread {
         state.visited = KernelSet::new();
         state.moves = 0;
         state.gathered = Gathered::default();
+        state.monitored = false;
         state.timer_slack.1 = state.timer_slack.0;
         if !request.thread {
             state.parent_death_signal = 0;
@@ -165,6 +166,7 @@ impl Thread {
         shared.sharing_groups = [None; SHARED_PARTS];
         shared.child_subreaper = false;
         shared.lock_future = 0;
+        shared.monitored = false;
         shared.started = system.now();
         if request.clear_handlers {
             shared.actions.reset_for_exec();

@@ -35,6 +35,7 @@ mod inspect;
 mod limits;
 pub mod load;
 mod migrate;
+mod monitor;
 mod nodes;
 mod orphan;
 mod packing;

@@ -149,6 +149,7 @@ impl Thread {
         touches.retain(|(page, _)| !promised.iter().any(|touch| touch.page == *page));
         let fpu = self.with_fpu(|fpu| fpu.clone());
         // What this future does from here on is not the thread's. Before the message: the thread may run there at once.
+        self.suspend_monitoring();
         self.act_for(Actor::NOBODY);
         // Signals that come from now on follow the message, on the same lane: see `push_signal`.
         let (sent, call) = {

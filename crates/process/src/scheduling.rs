@@ -100,6 +100,7 @@ impl Thread {
         let (uid, euid) = (state.credentials.uid, state.credentials.euid);
         ScheduledThread { uid, euid, nice: state.nice, policy: state.policy, limits }.check(&change, sender)?;
         let reschedule = matches!(change, SchedulingChange::Nice(_) | SchedulingChange::Policy(..));
+        let mut mask = 0;
         match change {
             SchedulingChange::Read => {}
             SchedulingChange::Affinity(wanted) => {
@@ -107,6 +108,7 @@ impl Thread {
                 // Looked at when the thread next goes to user mode.
                 let here = self.process.system.cpu.current();
                 let stays = usable == state.affinity && usable.contains(here);
+                mask = self.process.system.local_mask(&usable);
                 state.affinity = usable;
                 if !stays {
                     // Only the thread itself takes that back: it may be under way to where the one before sent it.
@@ -124,6 +126,11 @@ impl Thread {
         drop(state);
         if reschedule {
             self.reschedule();
+        }
+        // Cloned first: the scheduler may look at this thread.
+        let task = self.task.lock().clone();
+        if let Some(task) = task.filter(|_| mask != 0) {
+            self.process.system.scheduler.set_allowed(&task, mask);
         }
         Ok(parameters)
     }

@@ -219,6 +219,14 @@ pub(crate) fn register(system: &Arc<System>) {
         let step = system.step(ask.change)?;
         system.change_sharing_group_here(ask.sharing_group, step).await
     });
+    answer!(MakeCounters, |system, from, ask| {
+        let mut given = Vec::new();
+        for counter in system.make_counters(ask.process, ask.uid)? {
+            given.push(system.descriptor_transfer.give_away(&counter, from).await?);
+        }
+        Ok(given)
+    });
+    answer!(DropCounters, |system, _from, ask| system.drop_counters_here(ask.process));
     answer!(ChangeMember, |system, _from, ask| {
         let step = system.step(ask.change)?;
         process!(system, ask).ok_or(Errno::ESRCH)?.change_member(step).await

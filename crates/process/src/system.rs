@@ -111,6 +111,8 @@ pub struct System {
     pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
     pub(crate) tables: crate::files::Tables,
     pub(crate) deaths: crate::death::Deaths,
+    /// Counters of monitored threads, by process (monitor.rs).
+    pub(crate) monitors: Lock<HashMap<Pid, Arc<crate::monitor::CpuCounters>>>,
     pub(crate) sharing: crate::sharing::Sharing,
     pub(crate) clock: crate::vdso::WallClock,
     /// Serial numbers of descriptor tables, sharing groups and rounds.
@@ -197,6 +199,7 @@ impl System {
             machine: Lock::new(alloc::vec![(parts.kernel, parts.cpu.cpus().to_vec())]),
             machine_changed: WaitQueue::new(),
             at_end: Lock::default(),
+            monitors: Lock::default(),
             scratch: Scratch::new(parts.cpu.cpus().len()),
             parts,
             placing: Default::default(),

@@ -101,6 +101,8 @@ pub struct Thread {
     descheduled: AtomicBool,
     /// The CPU that the area of rseq(2) names.
     pub rseq_cpu: AtomicU32,
+    /// A copy of `state`'s, for the look before user mode (monitor.rs).
+    pub(crate) monitored: AtomicBool,
 }
 
 /// For `serial`; 0 is nobody's.
@@ -114,6 +116,7 @@ impl Thread {
             tid,
             blocked: AtomicU64::new(state.blocked.0),
             pending: AtomicU64::new(state.pending.set().0),
+            monitored: AtomicBool::new(state.monitored),
             process,
             state: Lock::new(state),
             fpu: Lock::new(fpu),
@@ -483,6 +486,7 @@ impl Thread {
         // this CPU was held up, another one of this kernel may have taken in the answer and the return.
         self.rseq_cpu.store(u32::MAX, Relaxed);
         self.note_descheduled();
+        self.monitored.store(state.monitored, Relaxed);
         let mut mine = self.state.lock();
         self.pending.store(state.pending.set().0, SeqCst);
         // What it used here since it left was the move's.

@@ -28,6 +28,7 @@ impl Thread {
 
     /// What its future still does the kernel does.
     pub(crate) fn ends(&self) {
+        self.end_monitoring();
         let task = self.task.lock().clone();
         if let Some(task) = task {
             self.process.system.scheduler.thread_ends(&task);

@@ -79,7 +79,7 @@ impl Bench {
         self.scheduler.spawn_thread(class, allowed, Box::pin(body))
     }
 
-    fn turn(&self, cpu: u32) -> bool {
+    pub fn turn(&self, cpu: u32) -> bool {
         self.hand.current.store(cpu, Relaxed);
         self.scheduler.turn()
     }

@@ -17,6 +17,9 @@ mod cpu_tests;
 mod fair;
 mod load;
 mod local;
+mod monitor;
+#[cfg(test)]
+mod monitor_tests;
 #[cfg(test)]
 mod overload_tests;
 mod patience;
@@ -33,6 +36,7 @@ mod tracing;
 mod turns;
 
 pub use class::{Class, UNIT};
+pub use monitor::{Edge, Monitor};
 pub use patience::Patience;
 pub use scheduler::{KernelTasks, Scheduler};
 pub use talk::{Pair, Talk};

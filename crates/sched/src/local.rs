@@ -46,6 +46,8 @@ pub(crate) struct Local {
     pub last_thread: AtomicUsize,
     /// Whom the trace shows on this CPU (tracing.rs). Only this CPU uses it.
     pub traced: AtomicU32,
+    /// The task that it runs is monitored (monitor.rs). Only this CPU uses it: the task's own flag may be another CPU's as soon as the task has been left.
+    pub monitors: AtomicBool,
 }
 
 impl Local {
@@ -67,6 +69,7 @@ impl Local {
             pieces: AtomicU32::new(0),
             last_thread: AtomicUsize::new(0),
             traced: AtomicU32::new(trace::IDLE),
+            monitors: AtomicBool::new(false),
         }
     }
 

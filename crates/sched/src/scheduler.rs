@@ -272,7 +272,14 @@ impl Scheduler {
             self.sample_enter(&entity);
         }
         self.set_actor(entity.actor());
+        if entity.monitored.is_on() {
+            self.enter_monitored(here, &entity);
+        }
         let waits_again = runnable.run();
+        let told = match local.monitors.load(Relaxed) {
+            true => self.leave_monitored(here, &entity, !waits_again),
+            false => None,
+        };
         if sampled {
             self.sample_left(&entity);
         }
@@ -284,6 +291,10 @@ impl Scheduler {
         if !waits_again {
             entity.waits.store(entity.waits.load(Relaxed) + 1, Relaxed);
             self.leave(&entity, here);
+        }
+        if let Some(monitor) = told {
+            // When this CPU counts as free: who hears of it may want it.
+            monitor.tell(here);
         }
         true
     }
@@ -357,6 +368,26 @@ impl Scheduler {
         let class = if class == Class::Kernel { class } else { runnable.metadata().class() };
         queue.enqueue(runnable, class, lag, self.cpu.now());
         true
+    }
+
+    /// Restricts a task to CPUs of this kernel whose index bit is set. A thread that waits for another CPU goes to one of these at once, however long the
+    /// threads there want to go on; one that runs goes when it next gives up its CPU.
+    pub fn set_allowed(&self, task: &TaskRef, mask: u64) {
+        let entity = &task.0;
+        task.set_allowed(mask);
+        let from = entity.cpu.load(SeqCst);
+        if entity.may_run_on(from) || !entity.queued.load(Relaxed) {
+            return;
+        }
+        let now = self.cpu.now();
+        let found = self.locals[from].queue().remove(|waiting| Arc::ptr_eq(waiting.metadata(), entity), now);
+        let Some((runnable, _, lag)) = found else { return };
+        self.locals[from].load.fetch_sub(entity.share(), Relaxed);
+        entity.lag.store(lag, Relaxed);
+        entity.slept.store(now, Relaxed);
+        let to = self.place(entity);
+        self.trace_move(entity, from, to);
+        self.push(runnable, to);
     }
 
     /// Called now and then by a CPU on which threads wait: if a sibling has two threads less, gives it one of them. (Not the

@@ -7,6 +7,15 @@ pub fn in_one_order() {
     fence(Ordering::SeqCst);
 }
 
+/// Called in a loop that waits for another CPU.
+#[inline]
+pub fn spin() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+}
+
 #[cfg(not(loom))]
 pub use core::sync::atomic::{fence, AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 #[cfg(loom)]

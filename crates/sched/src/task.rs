@@ -4,6 +4,7 @@ use crate::{
     class::Class,
     fair::lag_after,
     load::load_of,
+    monitor::Monitored,
     sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
 };
 use alloc::sync::Arc;
@@ -45,6 +46,8 @@ pub(crate) struct Entity {
     pub traced_here: AtomicBool,
     /// Where in its program it was when it last lost its CPU, for samples.
     pub position: trace::UserPosition,
+    /// Whether its process hears of it when it waits (monitor.rs).
+    pub monitored: Monitored,
 }
 
 impl Entity {
@@ -64,6 +67,7 @@ impl Entity {
             preemptions: AtomicU64::new(0),
             traced_here: AtomicBool::new(false),
             position: trace::UserPosition::default(),
+            monitored: Monitored::new(),
         }
     }
 

@@ -12,7 +12,7 @@
 //! So B waits for A, which is about to say so and waits for nobody. (Linux waits at this place whether it traces or not: `on_cpu`.)
 
 use crate::{
-    sync::Ordering::*,
+    sync::{spin, Ordering::*},
     task::{Entity, TaskRef},
     Scheduler,
 };
@@ -57,7 +57,7 @@ impl Scheduler {
     #[cold]
     pub(crate) fn trace_enter(&self, here: usize, entity: &Entity) {
         while entity.traced_here.swap(true, Acquire) {
-            core::hint::spin_loop();
+            spin();
         }
         self.trace_switch(here, entity.traced_with_priority(), RUNNABLE);
     }

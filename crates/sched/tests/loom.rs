@@ -11,7 +11,7 @@ use loom::{
     thread,
 };
 use machine::{Cpu, CpuId, FpuState, PageTable, Registers, Trap};
-use sched::{Class, Scheduler};
+use sched::{Class, Edge, Monitor, Scheduler, TaskRef};
 use std::{
     cell::Cell,
     future::{poll_fn, Future},
@@ -257,5 +257,61 @@ fn a_thread_that_is_given_a_class_while_it_is_queued_has_it() {
         queuing.join().unwrap();
         machine.finish();
         assert_eq!(first.load(SeqCst), 1, "it waits as what it was");
+    });
+}
+
+/// Counts blocks and unblocks of both CPUs together.
+#[derive(Default)]
+struct Counts([atomic::AtomicUsize; 2]);
+
+impl Monitor for Counts {
+    fn count(&self, _: usize, edge: Edge) {
+        self.0[edge as usize].fetch_add(1, atomic::Ordering::Relaxed);
+    }
+    fn tell(&self, _: usize) {}
+}
+
+/// A monitored thread waits on CPU 0 and is woken by CPU 1, which may take it before CPU 0 has counted: there are as many blocks as unblocks, each one
+/// or, if it was woken before it had left, none beside those of its beginning and end.
+#[test]
+fn a_block_and_its_unblock_are_both_counted_or_neither() {
+    model(|| {
+        let machine = Machine::new();
+        let counts = Arc::new(Counts::default());
+        // A mutex of the model: that of async-task, by which who wakes a task has seen what it did, is none.
+        let wake = Arc::new((AtomicBool::new(false), loom::sync::Mutex::new(None::<Waker>)));
+        let task = Arc::new(Mutex::new(None::<TaskRef>));
+        let (scheduler, waits, own, monitor) = (machine.scheduler.clone(), wake.clone(), task.clone(), counts.clone());
+        let body = async move {
+            let task = own.lock().unwrap().clone().unwrap();
+            scheduler.begin_monitoring(&task, monitor);
+            poll_fn(|context| {
+                *waits.1.lock().unwrap() = Some(context.waker().clone());
+                match waits.0.load(SeqCst) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+            scheduler.enters_user(&task);
+            scheduler.end_monitoring(&task);
+        };
+        *task.lock().unwrap() = Some(machine.scheduler.spawn_thread(Class::Normal(0), 0b11, Box::pin(body)));
+        let other = machine.clone();
+        let waker = thread::spawn(move || {
+            be(1);
+            wake.0.store(true, SeqCst);
+            let waker = wake.1.lock().unwrap().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            other.scheduler.turn();
+        });
+        machine.scheduler.turn();
+        waker.join().unwrap();
+        machine.finish();
+        let [blocks, unblocks] = [0, 1].map(|edge: usize| counts.0[edge].load(atomic::Ordering::Relaxed));
+        assert_eq!(blocks, unblocks);
+        assert!((1..=3).contains(&blocks), "{blocks}");
     });
 }

@@ -182,6 +182,16 @@ points! {
         /// A CPU wakes those whose time has come.
         TimerExpire timer_expire(due: u64 Number);
     }
+    Umt "umt" "User-monitored threads. CPUs are counted in their kernel." {
+        /// A thread asks to be monitored (`requested` 1) or no more (0), and was so before or not (`active`).
+        UmtActivate umt_activate(tid: u32 Tid, active: u8 Number, requested: u8 Number);
+        /// A monitored thread leaves this CPU, because it waits, ends or goes to another kernel.
+        UmtBlock umt_block(tid: u32 Tid, index: u16 Number);
+        /// A monitored thread can use this CPU.
+        UmtUnblock umt_unblock(tid: u32 Tid, index: u16 Number);
+        /// A monitored thread that could go on has come from another CPU: a block there, an unblock here.
+        UmtMove umt_move(tid: u32 Tid, old: u16 Number, new: u16 Number);
+    }
     Profile "profile" "What `cob profile` asks for. Not in `all`." {
         /// Where this CPU was when the host asked, and what it is of: `ticks` samples, for so often has the host asked since the last one. `pc`, `sp` and `fp` (program counter, stack and frame pointer) are those of the kernel, or 0: the CPU was in user mode; `user_pc`, `user_sp` and `user_fp` those with which the thread last left user mode, or 0: there is no thread, or it has not been in user mode on this kernel. `words` and `user_words` of both stacks follow.
         Sample sample(

@@ -17,6 +17,13 @@ use machine::{
 /// The counter never gets this high by write(2); Cob itself may push it there, then poll says ERR.
 const LIMIT: u64 = u64::MAX;
 
+/// Half a counter that has two: 32 bits each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    Lower,
+    Upper,
+}
+
 pub struct EventFd {
     count: Lock<u64>,
     semaphore: bool,
@@ -43,13 +50,22 @@ impl EventFd {
         }))
     }
 
-    /// Adds without waiting, for signals from inside the kernel (asynchronous I/O, user-monitored
-    /// threads): saturates where a program would wait.
-    pub fn signal(&self, add: u64) {
-        {
-            let mut count = self.count.lock();
-            *count = count.saturating_add(add);
+    /// Adds one to a half, and wakes nobody: [`EventFd::tell`] does. False: the half is full, and stays as it is.
+    pub fn count(&self, half: Half) -> bool {
+        let (one, all) = match half {
+            Half::Lower => (1, u64::from(u32::MAX)),
+            Half::Upper => (1 << 32, u64::from(u32::MAX) << 32),
+        };
+        let mut count = self.count.lock();
+        let has_room = *count & all != all;
+        if has_room {
+            *count += one;
         }
+        has_room
+    }
+
+    /// Wakes who waits for the counter to change.
+    pub fn tell(&self) {
         self.changes.wake_all();
     }
 
@@ -182,11 +198,23 @@ mod tests {
         assert_eq!(counter.poll(), Events::IN);
         assert_eq!(write(&counter, 1), Err(Errno::EAGAIN));
         assert_eq!(write(&counter, 0), Ok(8));
-        counter.signal(1);
+        assert!(counter.count(Half::Lower));
         assert_eq!(counter.poll(), Events::IN | Events::ERR);
         assert_eq!(read(&counter), Ok(u64::MAX));
         assert_eq!(block_on(counter.read(&mut [0; 7])), Err(Errno::EINVAL));
         assert_eq!(block_on(counter.write(&[0; 7])), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn halves_are_counted_apart_and_stop_when_they_are_full() {
+        let counter = EventFd::new(u32::MAX - 1, OpenFlags::NONBLOCK.bits()).unwrap();
+        assert!(counter.count(Half::Lower) && !counter.count(Half::Lower));
+        assert!(counter.count(Half::Upper) && counter.count(Half::Upper));
+        assert_eq!(read(&counter), Ok(2 << 32 | u64::from(u32::MAX)));
+        assert_eq!(write(&counter, u64::from(u32::MAX - 1) << 32), Ok(8));
+        assert!(counter.count(Half::Upper) && !counter.count(Half::Upper));
+        assert!(counter.count(Half::Lower));
+        assert_eq!(read(&counter), Ok(u64::from(u32::MAX) << 32 | 1));
     }
 
     #[test]

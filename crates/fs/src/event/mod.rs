@@ -6,7 +6,7 @@ mod signalfd;
 mod timerfd;
 mod view;
 
-pub use eventfd::EventFd;
+pub use eventfd::{EventFd, Half};
 pub use pidfd::PidFd;
 pub(crate) use signalfd::read as read_signals;
 pub use signalfd::{signalfd, Fetched, SignalFd, SignalSource, SignalSources};

@@ -11,3 +11,4 @@ pub(crate) mod pidfd;
 pub(crate) mod prctl;
 pub(crate) mod schedule;
 pub(crate) mod signals;
+pub(crate) mod umt;

@@ -414,6 +414,20 @@ messages! {
         change: Change,
     } -> errno::Result<()>, Low;
 
+    /// umt_enable: the receiver makes a counter for each of its CPUs, in their order, and keeps them until [`DropCounters`].
+    make_counters: MakeCounters {
+        /// The process whose monitored threads are counted.
+        process: Pid,
+        /// The user who pays for them.
+        uid: u32,
+    } -> errno::Result<Vec<Opened>>, Low;
+
+    /// The home of a process says that its monitored threads are counted no more: it has ended, or executes a program.
+    drop_counters: DropCounters {
+        /// The process.
+        process: Pid,
+    } -> (), High;
+
     /// The keeper of a sharing group has the home of a member make a change.
     change_member: ChangeMember {
         /// The member.

@@ -40,6 +40,8 @@ pub struct Shared {
     pub dumpable: bool,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privileges: bool,
+    /// Kernels have counters for its monitored threads (umt_enable).
+    pub monitored: bool,
     /// What mlockall(2) said of mappings to come (MCL_FUTURE, MCL_ONFAULT).
     pub lock_future: u32,
     /// Commands of membarrier(2) it has registered for.
@@ -81,6 +83,7 @@ const SUBREAPER: u32 = 2;
 const DUMPABLE: u32 = 4;
 const NO_NEW_PRIVILEGES: u32 = 8;
 const IN_SHARING_GROUP: [u32; SHARED_PARTS] = [16, 32, 64];
+const MONITORED: u32 = 128;
 
 impl Numbers {
     fn of(shared: &Shared) -> Self {
@@ -107,6 +110,7 @@ impl Numbers {
             is: bit(shared.executed, EXECUTED)
                 | bit(shared.child_subreaper, SUBREAPER)
                 | bit(shared.dumpable, DUMPABLE)
+                | bit(shared.monitored, MONITORED)
                 | bit(shared.no_new_privileges, NO_NEW_PRIVILEGES)
                 | in_sharing_group(0)
                 | in_sharing_group(1)
@@ -154,6 +158,7 @@ impl<'de> Deserialize<'de> for Shared {
             executed: numbers.is & EXECUTED != 0,
             child_subreaper: numbers.is & SUBREAPER != 0,
             dumpable: numbers.is & DUMPABLE != 0,
+            monitored: numbers.is & MONITORED != 0,
             no_new_privileges: numbers.is & NO_NEW_PRIVILEGES != 0,
             lock_future: numbers.lock_future,
             barriers: numbers.barriers,
@@ -180,6 +185,7 @@ impl Shared {
             executed: true,
             child_subreaper: false,
             dumpable: true,
+            monitored: false,
             no_new_privileges: false,
             lock_future: 0,
             barriers: 0,
@@ -276,6 +282,8 @@ pub enum Change {
     Subreaper(bool),
     /// PR_SET_DUMPABLE, and 0 or 1 after a change of ids.
     Dumpable(bool),
+    /// umt_enable: see [`Shared::monitored`]. EBUSY: it is so already.
+    Monitored(bool),
     /// PR_SET_NO_NEW_PRIVS, which can't be undone.
     NoNewPrivileges,
     /// mlockall(2), munlockall(2): see [`Shared::lock_future`].
@@ -351,6 +359,7 @@ mod tests {
             executed: false,
             child_subreaper: true,
             dumpable: false,
+            monitored: true,
             no_new_privileges: true,
             lock_future: 3,
             barriers: 15,

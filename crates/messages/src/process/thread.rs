@@ -115,6 +115,8 @@ pub struct ThreadState {
     pub gathered: Gathered,
     /// Files of its own are where it comes from that can follow it: connections and epolls.
     pub left_files: bool,
+    /// Its process hears of it when it waits (umt_control).
+    pub monitored: bool,
 }
 
 impl ThreadState {
@@ -182,6 +184,7 @@ const HAS_SAVED_BLOCKED: u32 = 1;
 const HAS_RSEQ: u32 = 2;
 const HAS_SLEEP_END: u32 = 4;
 const HAS_LEFT_FILES: u32 = 8;
+const IS_MONITORED: u32 = 16;
 
 impl Numbers {
     fn of(state: &ThreadState) -> Self {
@@ -231,7 +234,8 @@ impl Numbers {
             has: bit(state.saved_blocked.is_some(), HAS_SAVED_BLOCKED)
                 | bit(state.rseq.is_some(), HAS_RSEQ)
                 | bit(state.sleep_end.is_some(), HAS_SLEEP_END)
-                | bit(state.left_files, HAS_LEFT_FILES),
+                | bit(state.left_files, HAS_LEFT_FILES)
+                | bit(state.monitored, IS_MONITORED),
         }
     }
 }
@@ -338,6 +342,7 @@ impl<'de> Deserialize<'de> for ThreadState {
             moves: numbers.moves,
             gathered: numbers.gathered,
             left_files: has & HAS_LEFT_FILES != 0,
+            monitored: has & IS_MONITORED != 0,
         })
     }
 }
@@ -382,6 +387,7 @@ impl ThreadState {
             moves: 0,
             gathered: Gathered::default(),
             left_files: false,
+            monitored: false,
         }
     }
 }
@@ -443,6 +449,7 @@ mod tests {
             },
             visited: [machine::KernelId(3), machine::KernelId(100)].into_iter().collect(),
             moves: 38,
+            monitored: true,
             ..plain.clone()
         };
         for state in [plain, full] {

@@ -146,6 +146,10 @@ impl Thread {
             space.expect(process.home);
             process.change(Change::Image { space: space.id(), files: files.id(), alone }).await?;
         }
+        if process.with_shared(|shared| shared.monitored) {
+            self.end_monitoring();
+            process.change(Change::Monitored(false)).await?;
+        }
         process.leave_sharing_group(SharedPart::Handlers).await?;
         process.leave_sharing_group(SharedPart::Memory).await?;
         process.change(Change::ResetActions).await?;

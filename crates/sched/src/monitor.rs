@@ -1,0 +1,201 @@
+//! User-monitored threads: a process hears of each time that one of its threads leaves a CPU because it waits, and of each time that it can use a
+//! CPU again (Roca Nonell, "A Linux Kernel Scheduler Extension for Multi-Core Systems", 2017, section 3.3).
+//!
+//! A thread that asks for it is *monitored*: its task has the counters of its process for the CPUs of this kernel ([`Monitor`]).
+//!
+//! ```text
+//! block     the thread's future waits, and nobody has woken it meanwhile: on the CPU that it leaves. Once for each time in the kernel:
+//!           what it waits for afterwards, before it is in user mode again, is not counted
+//! unblock   the thread is about to enter user mode again: on the CPU that it has then
+//! move      the thread goes on on another CPU though it did not wait: a block on the old CPU, an unblock on the new one
+//! ```
+//!
+//! A thread that could go on but has lost its CPU to another (a preemption, sched_yield) is not counted: the CPU has work.
+//!
+//! Dangerous: an unblock that does not see its block. The task can be on another CPU before the one that it left has looked whether it waits:
+//!
+//! ```text
+//!   CPU A                              CPU B
+//!   the future waits
+//!                                      wakes the task, takes it, is about to enter user mode: no block, so no unblock
+//!   counts a block                     <- nobody will count its end
+//! ```
+//!
+//! So B waits for A, which is about to say that it has left the task (`on_cpu`) and waits for nobody. Who has a task on its CPU is the only
+//! one who reads or writes what is here of the task.
+
+use crate::{
+    sync::{spin, AtomicBool, AtomicUsize, Ordering::*},
+    task::{Entity, TaskRef},
+    Scheduler,
+};
+use alloc::sync::Arc;
+use machine::sync::Lock;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// A thread waits, or has ended.
+    Block,
+    /// A thread can use the CPU.
+    Unblock,
+}
+
+/// Counts for a process, for each CPU of this kernel.
+pub trait Monitor: Send + Sync {
+    /// Counts `edge` on a CPU, by its index. Takes no lock that is held when somebody is woken, and wakes nobody.
+    fn count(&self, cpu: usize, edge: Edge);
+
+    /// Wakes who waits for the counter of this CPU.
+    fn tell(&self, cpu: usize);
+}
+
+/// What a task has of it.
+pub(crate) struct Monitored {
+    /// The two below count.
+    on: AtomicBool,
+    /// A CPU runs the task, or has not yet said that it has left it. Only of tasks that are monitored.
+    on_cpu: AtomicBool,
+    monitor: Lock<Option<Arc<dyn Monitor>>>,
+    /// A block was counted, and its unblock was not.
+    blocked: AtomicBool,
+    /// The CPU that counts it as a thread that can go on, if it is not blocked.
+    cpu: AtomicUsize,
+}
+
+impl Monitored {
+    pub fn new() -> Monitored {
+        Monitored {
+            on: AtomicBool::new(false),
+            on_cpu: AtomicBool::new(false),
+            monitor: Lock::new(None),
+            blocked: AtomicBool::new(false),
+            cpu: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    fn monitor(&self) -> Option<Arc<dyn Monitor>> {
+        self.monitor.lock().clone()
+    }
+
+    fn unblock(&self, monitor: &dyn Monitor, here: usize, tid: u32) {
+        self.blocked.store(false, Relaxed);
+        self.cpu.store(here, Relaxed);
+        monitor.count(here, Edge::Unblock);
+        trace::umt_unblock(tid, here as u16);
+    }
+}
+
+impl Scheduler {
+    /// CPU `here` is about to run the task.
+    #[cold]
+    pub(crate) fn enter_monitored(&self, here: usize, entity: &Entity) {
+        let monitored = &entity.monitored;
+        while monitored.on_cpu.swap(true, Acquire) {
+            spin();
+        }
+        self.locals[here].monitors.store(true, Relaxed);
+        let old = monitored.cpu.load(Relaxed);
+        if monitored.blocked.load(Relaxed) || old == here {
+            return;
+        }
+        monitored.cpu.store(here, Relaxed);
+        if let Some(monitor) = monitored.monitor() {
+            monitor.count(old, Edge::Block);
+            monitor.count(here, Edge::Unblock);
+            trace::umt_move(entity.traced(), old as u16, here as u16);
+            monitor.tell(old);
+            monitor.tell(here);
+        }
+    }
+
+    /// CPU `here` has run the task, which `waits` now, or could go on. Answers whom to [`Monitor::tell`].
+    #[cold]
+    pub(crate) fn leave_monitored(&self, here: usize, entity: &Entity, waits: bool) -> Option<Arc<dyn Monitor>> {
+        self.locals[here].monitors.store(false, Relaxed);
+        let monitored = &entity.monitored;
+        let mut told = None;
+        if waits && !monitored.blocked.load(Relaxed) {
+            monitored.blocked.store(true, Relaxed);
+            told = monitored.monitor();
+            if let Some(monitor) = &told {
+                monitor.count(here, Edge::Block);
+                trace::umt_block(entity.traced(), here as u16);
+            }
+        }
+        monitored.on_cpu.swap(false, AcqRel);
+        told
+    }
+
+    /// The task is monitored from now on, and counts at once as a thread that can go on. This and the next three are called by the thread itself.
+    pub fn begin_monitoring(&self, task: &TaskRef, monitor: Arc<dyn Monitor>) {
+        let (here, entity) = (self.here(), &task.0);
+        let monitored = &entity.monitored;
+        if monitored.is_on() {
+            return;
+        }
+        // This CPU has it: `turn` has not noted that, and will take it back.
+        self.locals[here].monitors.store(true, Relaxed);
+        monitored.on_cpu.store(true, Relaxed);
+        *monitored.monitor.lock() = Some(monitor.clone());
+        monitored.unblock(&*monitor, here, entity.traced());
+        monitored.on.store(true, Relaxed);
+        monitor.tell(here);
+    }
+
+    /// The thread is about to enter user mode. False: it is not monitored.
+    pub fn enters_user(&self, task: &TaskRef) -> bool {
+        let (here, entity) = (self.here(), &task.0);
+        let monitored = &entity.monitored;
+        if !monitored.is_on() {
+            return false;
+        }
+        if monitored.blocked.load(Relaxed) {
+            if let Some(monitor) = monitored.monitor() {
+                monitored.unblock(&*monitor, here, entity.traced());
+                monitor.tell(here);
+            }
+        }
+        true
+    }
+
+    /// The task is monitored no more: the thread has ended, or asks for it. This counts as a block.
+    pub fn end_monitoring(&self, task: &TaskRef) {
+        self.stop_monitoring(task, true);
+    }
+
+    /// The thread goes to another kernel, and will count there as one that was blocked. If it has waited since it was in user mode, its block is counted
+    /// already.
+    pub fn suspend_monitoring(&self, task: &TaskRef) {
+        self.stop_monitoring(task, false);
+    }
+
+    fn stop_monitoring(&self, task: &TaskRef, ends: bool) {
+        let (here, entity) = (self.here(), &task.0);
+        let monitored = &entity.monitored;
+        if !monitored.is_on() {
+            return;
+        }
+        self.locals[here].monitors.store(false, Relaxed);
+        let monitor = monitored.monitor.lock().take();
+        if let Some(monitor) = monitor {
+            let blocked = monitored.blocked.load(Relaxed);
+            if blocked && ends {
+                monitored.unblock(&*monitor, here, entity.traced());
+            }
+            if !blocked || ends {
+                monitor.count(here, Edge::Block);
+                trace::umt_block(entity.traced(), here as u16);
+                monitor.tell(here);
+            }
+        }
+        monitored.blocked.store(false, Relaxed);
+        monitored.on.store(false, Relaxed);
+        monitored.on_cpu.swap(false, AcqRel);
+    }
+}
