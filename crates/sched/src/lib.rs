@@ -20,6 +20,7 @@ mod local;
 mod monitor;
 #[cfg(test)]
 mod monitor_tests;
+mod monitored;
 #[cfg(test)]
 mod overload_tests;
 mod patience;
@@ -36,7 +37,7 @@ mod tracing;
 mod turns;
 
 pub use class::{Class, UNIT};
-pub use monitor::{Edge, Monitor};
+pub use monitored::{Edge, Monitor};
 pub use patience::Patience;
 pub use scheduler::{KernelTasks, Scheduler};
 pub use talk::{Pair, Talk};

@@ -4,7 +4,7 @@ use crate::{
     class::Class,
     fair::lag_after,
     load::load_of,
-    monitor::Monitored,
+    monitored::Monitored,
     sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
 };
 use alloc::sync::Arc;

@@ -1,0 +1,64 @@
+//! What a monitored task has of its process's counters (monitor.rs).
+
+use crate::sync::{AtomicBool, AtomicUsize, Ordering::*};
+use alloc::sync::Arc;
+use machine::sync::Lock;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// A thread waits, or has ended.
+    Block,
+    /// A thread can use the CPU.
+    Unblock,
+}
+
+/// Counts for a process, for each CPU of this kernel.
+pub trait Monitor: Send + Sync {
+    /// Counts `edge` on a CPU, by its index. Takes no lock that is held when somebody is woken, and wakes nobody.
+    fn count(&self, cpu: usize, edge: Edge);
+
+    /// Wakes who waits for the counter of this CPU.
+    fn tell(&self, cpu: usize);
+}
+
+/// What a task has of it.
+pub(crate) struct Monitored {
+    /// The two below count.
+    pub on: AtomicBool,
+    /// A CPU runs the task, or has not yet said that it has left it. Only of tasks that are monitored.
+    pub on_cpu: AtomicBool,
+    pub monitor: Lock<Option<Arc<dyn Monitor>>>,
+    /// A block was counted, and its unblock was not.
+    pub blocked: AtomicBool,
+    /// The CPU that counts it as a thread that can go on, if it is not blocked.
+    pub cpu: AtomicUsize,
+}
+
+impl Monitored {
+    pub fn new() -> Monitored {
+        Monitored {
+            on: AtomicBool::new(false),
+            on_cpu: AtomicBool::new(false),
+            monitor: Lock::new(None),
+            blocked: AtomicBool::new(false),
+            cpu: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
+
+    pub fn monitor(&self) -> Option<Arc<dyn Monitor>> {
+        self.monitor.lock().clone()
+    }
+
+    pub fn unblock(&self, monitor: &dyn Monitor, here: usize, tid: u32) {
+        self.blocked.store(false, Relaxed);
+        self.cpu.store(here, Relaxed);
+        monitor.count(here, Edge::Unblock);
+        trace::umt_unblock(tid, here as u16);
+    }
+}

@@ -1,0 +1,117 @@
+//! Tasks on every CPU, also while they wait in the kernel.
+//!
+//! A task is a closure with what it reads and writes ([`task`]); the runtime runs it when the tasks before it that use the same have ended. A worker thread is bound to
+//! each CPU. Where the kernel tells a process of threads that wait (user-monitored threads, Cob: docs/umt.md), another worker takes the CPU while a task waits for a file, a
+//! page or a lock; elsewhere the CPU idles, as with other runtimes, and everything else is the same.
+//!
+//! ```
+//! let runtime = cob_tasks::Runtime::new().unwrap();
+//! let sum = runtime.run(|| {
+//!     let (a, b) = cob_tasks::join(|| (1..1000u64).sum::<u64>(), || (1000..2000u64).sum::<u64>());
+//!     a + b
+//! });
+//! assert_eq!(sum, (1..2000).sum());
+//! ```
+//!
+//! The environment chooses: see [`Builder::from_environment`].
+
+mod c;
+mod cpu;
+mod leader;
+mod monitor;
+mod region;
+mod runtime;
+mod schedule;
+mod scope;
+mod statistics;
+mod sys;
+mod task;
+#[cfg(test)]
+mod tests;
+mod topology;
+mod worker;
+
+pub use region::{Access, Region};
+pub use runtime::{Builder, Mode, Policy, Runtime};
+pub use schedule::{Fifo, Lifo, Locality, Ready, Schedule};
+pub use scope::{for_each, join, scope, Scope};
+pub use statistics::Statistics;
+
+use task::{Body, Task};
+
+/// A task that is about to be made, as a child of the one that runs.
+#[derive(Default)]
+pub struct TaskBuilder {
+    uses: Vec<(Region, Access)>,
+    priority: i32,
+}
+
+/// Begins to describe a task.
+pub fn task() -> TaskBuilder {
+    TaskBuilder::default()
+}
+
+impl TaskBuilder {
+    /// It reads the region.
+    pub fn reads(self, region: impl Into<Region>) -> TaskBuilder {
+        self.uses(region, Access::In)
+    }
+
+    /// It writes the region.
+    pub fn writes(self, region: impl Into<Region>) -> TaskBuilder {
+        self.uses(region, Access::Out)
+    }
+
+    /// It reads and writes the region.
+    pub fn changes(self, region: impl Into<Region>) -> TaskBuilder {
+        self.uses(region, Access::InOut)
+    }
+
+    /// It uses the region so.
+    pub fn uses(mut self, region: impl Into<Region>, access: Access) -> TaskBuilder {
+        self.uses.push((region.into(), access));
+        self
+    }
+
+    /// Of ready tasks those of higher priority go first; 0 if nothing is said.
+    pub fn priority(mut self, priority: i32) -> TaskBuilder {
+        self.priority = priority;
+        self
+    }
+
+    /// Makes the task.
+    ///
+    /// # Panics
+    /// Outside of a task: [`Runtime::run`] makes the first.
+    pub fn spawn(self, body: impl FnOnce() + Send + 'static) {
+        self.make(Box::new(body));
+    }
+
+    pub(crate) fn make(self, body: Body) {
+        let (shared, worker, parent) =
+            worker::current().expect("tasks are made by tasks: Runtime::run makes the first");
+        let task = Task::new(Some(parent.clone()), self.priority, Some(body));
+        if !self.uses.is_empty() {
+            let mut domain = task::lock(&parent.domain);
+            for (region, access) in self.uses {
+                domain.enter(&task, region, access, |other| task.wait_for(other));
+            }
+            if domain.len() > 64 && domain.len().is_power_of_two() {
+                domain.forget(Task::has_ended);
+            }
+        }
+        shared.submit(task, worker.cpu());
+    }
+}
+
+/// Makes a task that uses nothing that others use.
+pub fn spawn(body: impl FnOnce() + Send + 'static) {
+    task().spawn(body);
+}
+
+/// Waits until all children that the running task has made have ended. Meanwhile the worker runs children that can begin.
+pub fn taskwait() {
+    if let Some((shared, worker, task)) = worker::current() {
+        worker.wait_for_children(&shared, &task);
+    }
+}

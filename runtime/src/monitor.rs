@@ -1,0 +1,41 @@
+//! Who tells the runtime that its threads wait.
+
+use crate::{cpu::Cpu, sys};
+
+/// Who counts on the counters of the CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Monitor {
+    /// Nobody.
+    Nobody,
+    /// The kernel.
+    Kernel,
+    /// The runtime itself, and the tasks of a test: as the kernel would.
+    #[cfg(test)]
+    Test,
+}
+
+#[cfg(test)]
+pub(crate) const BLOCK: u64 = 1;
+#[cfg(test)]
+pub(crate) const UNBLOCK: u64 = 1 << 32;
+
+impl Monitor {
+    /// The calling thread is counted from now on, or no more.
+    pub fn watch(self, _cpu: &Cpu, on: bool) {
+        match self {
+            Monitor::Nobody => {}
+            // It fails only before umt_enable and after execve.
+            Monitor::Kernel => _ = sys::umt_monitor(on),
+            #[cfg(test)]
+            Monitor::Test => _cpu.count(if on { UNBLOCK } else { BLOCK }),
+        }
+    }
+
+    /// The calling worker, on this CPU, is about to sleep, or has slept.
+    pub fn sleeps(self, _cpu: &Cpu, _begins: bool) {
+        #[cfg(test)]
+        if self == Monitor::Test {
+            _cpu.count(if _begins { BLOCK } else { UNBLOCK });
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The runtime without a kernel that helps it. With one: tests/guest (tasks.c).
+
+use crate::{
+    for_each, join,
+    monitor::{Monitor, BLOCK, UNBLOCK},
+    scope, spawn, task, taskwait, worker, Builder, Mode, Policy, Region, Runtime,
+};
+use std::{
+    panic::{catch_unwind, AssertUnwindSafe},
+    sync::{
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        Arc, Mutex,
+    },
+};
+
+fn runtime(policy: Policy) -> Runtime {
+    Builder::default().mode(Some(Mode::Baseline)).policy(policy).build().unwrap()
+}
+
+#[test]
+fn tasks_of_tasks_have_all_run_when_run_returns() {
+    for policy in [Policy::Fifo, Policy::Lifo, Policy::Locality] {
+        let runtime = runtime(policy);
+        let ran = Arc::new(AtomicUsize::new(0));
+        for round in 1..=3 {
+            let counted = ran.clone();
+            let answer = runtime.run(move || {
+                for _ in 0..100 {
+                    let counted = counted.clone();
+                    spawn(move || {
+                        for _ in 0..10 {
+                            let counted = counted.clone();
+                            spawn(move || _ = counted.fetch_add(1, SeqCst));
+                        }
+                    });
+                }
+                round
+            });
+            assert_eq!((answer, ran.load(SeqCst)), (round, 1000 * round));
+        }
+        assert_eq!(runtime.statistics().tasks(), 3 * 1101);
+    }
+}
+
+#[test]
+fn who_reads_comes_after_who_writes() {
+    let runtime = runtime(Policy::Lifo);
+    let data = Arc::new(Mutex::new(vec![0u64; 64]));
+    let result = data.clone();
+    runtime.run(move || {
+        let at = |place: usize| Region::new(0x1000 + place * 8, 8);
+        for _step in 0..50 {
+            for place in 1..64 {
+                let data = data.clone();
+                // A wave front: each one needs its left neighbour of this step and itself of the step before.
+                task().reads(at(place - 1)).changes(at(place)).spawn(move || {
+                    let mut data = data.lock().unwrap();
+                    data[place] = data[place].wrapping_mul(3).wrapping_add(data[place - 1] + 1) % 1_000_003;
+                });
+            }
+        }
+        taskwait();
+    });
+    let mut expected = vec![0u64; 64];
+    for _step in 0..50 {
+        for place in 1..64 {
+            expected[place] = expected[place].wrapping_mul(3).wrapping_add(expected[place - 1] + 1) % 1_000_003;
+        }
+    }
+    assert_eq!(*result.lock().unwrap(), expected);
+}
+
+#[test]
+fn taskwait_waits_for_children_and_their_children() {
+    let runtime = runtime(Policy::Fifo);
+    let depth_reached = runtime.run(|| {
+        fn dive(depth: usize, reached: Arc<AtomicUsize>) {
+            if depth == 0 {
+                reached.fetch_add(1, SeqCst);
+                return;
+            }
+            let mine = Arc::new(AtomicUsize::new(0));
+            for _ in 0..3 {
+                let mine = mine.clone();
+                spawn(move || dive(depth - 1, mine));
+            }
+            taskwait();
+            reached.fetch_add(mine.load(SeqCst), SeqCst);
+        }
+        let reached = Arc::new(AtomicUsize::new(0));
+        dive(6, reached.clone());
+        reached.load(SeqCst)
+    });
+    assert_eq!(depth_reached, 729);
+}
+
+#[test]
+fn scopes_borrow_and_join_answers() {
+    let runtime = runtime(Policy::Lifo);
+    fn fibonacci(n: u64) -> u64 {
+        match n {
+            0 | 1 => n,
+            _ => {
+                let (a, b) = join(|| fibonacci(n - 1), || fibonacci(n - 2));
+                a + b
+            }
+        }
+    }
+    let numbers: Vec<u64> = (0..1000).collect();
+    let sum = AtomicUsize::new(0);
+    let answer = runtime.run(|| {
+        for_each(&numbers, 10, |number| _ = sum.fetch_add(*number as usize, SeqCst));
+        let mut parts = [0; 4];
+        scope(|scope| {
+            for (place, part) in parts.iter_mut().enumerate() {
+                scope.spawn(move || *part = place + 1);
+            }
+        });
+        assert_eq!(parts, [1, 2, 3, 4]);
+        fibonacci(15)
+    });
+    assert_eq!((answer, sum.into_inner()), (610, 499_500));
+}
+
+#[test]
+fn a_panic_comes_out_of_run_and_the_others_run() {
+    let runtime = runtime(Policy::Fifo);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counted = ran.clone();
+    let run = || {
+        runtime.run(move || {
+            for number in 0..20 {
+                let counted = counted.clone();
+                spawn(move || match number {
+                    7 => std::panic::resume_unwind(Box::new("seven")),
+                    _ => _ = counted.fetch_add(1, SeqCst),
+                });
+            }
+        });
+    };
+    let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"seven"));
+    assert_eq!(ran.load(SeqCst), 19);
+    assert_eq!(runtime.run(|| 5), 5);
+}
+
+#[test]
+fn more_workers_than_cpus_are_made_where_tasks_wait_for_tasks() {
+    let runtime = runtime(Policy::Fifo);
+    // Each waits for its child in another task's place: with one worker a CPU they would stop.
+    runtime.run(|| {
+        for _ in 0..20 {
+            spawn(|| {
+                spawn(|| std::thread::sleep(std::time::Duration::from_millis(1)));
+                taskwait();
+            });
+        }
+    });
+    assert_eq!(runtime.statistics().tasks(), 41);
+}
+
+/// A runtime on two CPUs whose threads a test counts as the kernel would.
+fn monitored(workers_per_cpu: usize) -> Runtime {
+    let counters = (0..2).map(|_| crate::sys::event_fd().unwrap()).collect();
+    Runtime::start(Monitor::Test, vec![0, 1], counters, Policy::Fifo, None, workers_per_cpu).unwrap()
+}
+
+/// What a task does that waits in the kernel.
+fn waiting<T>(work: impl FnOnce() -> T) -> T {
+    let (shared, worker, _) = worker::current().unwrap();
+    shared.cpus[worker.cpu()].count(BLOCK);
+    let result = work();
+    shared.cpus[worker.cpu()].count(UNBLOCK);
+    result
+}
+
+#[test]
+fn as_many_tasks_wait_at_once_as_there_may_be_workers() {
+    for (workers, tasks) in [(64, 100), (4, 8)] {
+        let runtime = monitored(workers);
+        assert_eq!(runtime.mode(), Mode::Umt);
+        // All must wait before one may go on.
+        let barrier = Arc::new(std::sync::Barrier::new(tasks));
+        runtime.run(move || {
+            for _ in 0..tasks {
+                let barrier = barrier.clone();
+                spawn(move || _ = waiting(|| barrier.wait()));
+            }
+        });
+        assert_eq!(runtime.statistics().tasks(), tasks as u64 + 1);
+        assert!((tasks as u64..=2 * workers as u64).contains(&runtime.statistics().workers()));
+        let [looks, stalls, had_task, had_worker] = runtime.statistics().leaders();
+        assert!(looks >= stalls && stalls >= had_task && had_task >= had_worker);
+        // Dropped, it finds that all counters come to nothing.
+    }
+}
+
+#[test]
+fn who_ends_its_task_beside_others_goes_into_the_pool() {
+    let runtime = monitored(64);
+    for _ in 0..3 {
+        runtime.run(|| {
+            for _ in 0..50 {
+                spawn(|| {
+                    waiting(|| std::thread::sleep(std::time::Duration::from_millis(1)));
+                    for _ in 0..3 {
+                        spawn(|| _ = std::hint::black_box((0..1000).sum::<u64>()));
+                    }
+                    taskwait();
+                });
+            }
+        });
+    }
+    assert_eq!(runtime.statistics().tasks(), 3 * 201);
+}
+
+#[test]
+fn a_task_that_waits_for_a_lock_of_a_task_that_waits_does_not_stop_the_others() {
+    let runtime = monitored(64);
+    let lock = Arc::new(Mutex::new(0));
+    let counted = lock.clone();
+    runtime.run(move || {
+        for _ in 0..30 {
+            let lock = counted.clone();
+            spawn(move || {
+                let mut held = waiting(|| lock.lock().unwrap());
+                waiting(std::thread::yield_now);
+                *held += 1;
+            });
+        }
+    });
+    assert_eq!(*lock.lock().unwrap(), 30);
+}
