@@ -4,7 +4,7 @@ use crate::{worker, Access, Mode, Region, Runtime, TaskBuilder};
 use std::{
     ffi::{c_int, c_void},
     panic::{catch_unwind, AssertUnwindSafe},
-    sync::{Mutex, OnceLock},
+    sync::OnceLock,
 };
 
 type Function = extern "C" fn(*mut c_void);
@@ -30,10 +30,10 @@ impl Call {
     }
 }
 
-fn runtime() -> Option<&'static Mutex<Runtime>> {
-    static RUNTIME: OnceLock<Option<Mutex<Runtime>>> = OnceLock::new();
+fn runtime() -> Option<&'static Runtime> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let made = || match Runtime::new() {
-        Ok(runtime) => Some(Mutex::new(runtime)),
+        Ok(runtime) => Some(runtime),
         Err(error) => {
             eprintln!("cob-tasks: {error}");
             None
@@ -47,7 +47,7 @@ fn runtime() -> Option<&'static Mutex<Runtime>> {
 pub extern "C" fn cob_tasks_run(main: Function, argument: *mut c_void) -> c_int {
     let Some(runtime) = runtime() else { return -1 };
     let call = Call(main, argument);
-    let run = || crate::task::lock(runtime).run(move || call.call());
+    let run = || runtime.run(move || call.call());
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(()) => 0,
         Err(_) => -1,
@@ -96,7 +96,7 @@ pub extern "C" fn cob_taskwait() {
 #[unsafe(no_mangle)]
 pub extern "C" fn cob_tasks_monitored() -> c_int {
     match runtime() {
-        Some(runtime) => c_int::from(crate::task::lock(runtime).mode() == Mode::Umt),
+        Some(runtime) => c_int::from(runtime.mode() == Mode::Umt),
         None => -1,
     }
 }

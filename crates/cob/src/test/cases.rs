@@ -9,6 +9,7 @@ use anyhow::{anyhow, bail, Context, Result};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
+use super::cargo::{cargo, outcome};
 use crate::cpio::Archive;
 
 /// What a result is held against.
@@ -193,6 +194,8 @@ struct Recipe {
     shaken: Option<Vec<String>>,
     loopback: bool,
     recorded: Recorded,
+    /// It is linked with the task runtime (`runtime/`).
+    tasks: bool,
 }
 
 fn recipe(source: &str) -> Result<Recipe> {
@@ -208,6 +211,7 @@ fn recipe(source: &str) -> Result<Recipe> {
         shaken: None,
         loopback: false,
         recorded: Recorded::Nothing,
+        tasks: false,
     };
     let mut shakes = true;
     let line = source.lines().find_map(|line| line.strip_prefix("// cob:")).context("no line `// cob: ...`")?;
@@ -223,6 +227,7 @@ fn recipe(source: &str) -> Result<Recipe> {
             "net" => recipe.loopback = only_loopback(value)?,
             "traced" if value == "yes" => recipe.recorded = Recorded::Trace,
             "profiled" if value == "yes" => recipe.recorded = Recorded::Profile,
+            "lib" if value == "tasks" => recipe.tasks = true,
             "options" => recipe.options = list(),
             "args" => recipe.args = list(),
             "shake" if value == "no" => shakes = false,
@@ -242,7 +247,8 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for link in &recipe.links {
         let binary = out.join(format!("{stem}.{link}"));
-        compile(source, link, &recipe.flags, &binary).with_context(|| stem.clone())?;
+        let library = if recipe.tasks { Some(task_library(source)?) } else { None };
+        compile(source, link, &recipe.flags, library.as_deref(), &binary).with_context(|| stem.clone())?;
         let mut command = vec![binary.to_string_lossy().into_owned()];
         let mut options = recipe.options.clone();
         if recipe.initramfs {
@@ -290,12 +296,22 @@ fn kernels_for(link: &str, recipe: &Recipe) -> Vec<u16> {
     }
 }
 
-fn compile(source: &Path, link: &str, flags: &[String], binary: &PathBuf) -> Result<()> {
+/// The task runtime as a library for C, of the project that `source` belongs to.
+fn task_library(source: &Path) -> Result<PathBuf> {
+    let project = source.ancestors().nth(3).context("a source outside of a project")?;
+    let mut build = cargo(project);
+    build.args(["build", "--quiet", "--release", "-p", "cob-tasks", "--lib"]);
+    outcome(&mut build).map_err(|error| anyhow!(error))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), PathBuf::from);
+    Ok(target.join("release/libcob_tasks.a"))
+}
+
+fn compile(source: &Path, link: &str, flags: &[String], library: Option<&Path>, binary: &PathBuf) -> Result<()> {
     let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     // The headers of the tests, of which any may be included.
     let headers = ["test.h", "hands.h", "internet.h", "errnos.h", "errnos-each.h", "errnos-proc.h", "listing.h"];
     let headers = headers.map(|name| modified(&source.with_file_name(name)));
-    let newest = headers.into_iter().fold(modified(source), Option::max);
+    let newest = headers.into_iter().chain([library.and_then(modified)]).fold(modified(source), Option::max);
     if modified(binary) > newest {
         return Ok(());
     }
@@ -307,7 +323,7 @@ fn compile(source: &Path, link: &str, flags: &[String], binary: &PathBuf) -> Res
     };
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=gnu11", "-O2", "-g", "-Wall", "-D_GNU_SOURCE"]).args(link_flags);
-    let result = gcc.args(flags).arg("-o").arg(binary).arg(source).arg("-lm").output().context("gcc")?;
+    let result = gcc.args(flags).arg("-o").arg(binary).arg(source).args(library).arg("-lm").output().context("gcc")?;
     if !result.status.success() {
         return Err(anyhow!("gcc: {}", String::from_utf8_lossy(&result.stderr)));
     }
