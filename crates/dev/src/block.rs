@@ -1,18 +1,17 @@
 //! A disk behind virtio-blk (virtio 1.2, 5.2): what it says of itself, and requests in its words.
 //!
-//! The device does several requests at once, and each of its queues is one [`Exchange`], so what is here has no state but which queue is next. Bytes are copied between the pages of a request
-//! and a buffer of the queue's, which keeps that until the device has answered: whoever drops the future has nothing that the device still writes.
+//! The device does several requests at once, and reads and writes the pages of each where they are. What is here has no state: the queue keeps the pages until the device has
+//! answered, and how many requests there may be is decided above (`fs/src/block/queue`).
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use machine::block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR};
+use machine::block::{BlockDevice, BlockLimits, BlockOp, Piece, Pieces, SECTOR};
 use machine::errno::Result;
-use machine::sync::WaitQueue;
-use machine::{BoxFuture, Errno, Exchange};
+use machine::{BoxFuture, CountedFrame, Errno, Memory, PageQueue};
 
 /// Features (5.2.3) that are of use here.
-pub const FEATURES: u64 = feature::READ_ONLY
+pub const FEATURES: u64 = feature::SEGMENTS
+    | feature::READ_ONLY
     | feature::BLOCK_SIZE
     | feature::FLUSH
     | feature::TOPOLOGY
@@ -21,6 +20,7 @@ pub const FEATURES: u64 = feature::READ_ONLY
     | feature::WRITE_ZEROES;
 
 mod feature {
+    pub const SEGMENTS: u64 = 1 << 2;
     pub const READ_ONLY: u64 = 1 << 5;
     pub const BLOCK_SIZE: u64 = 1 << 6;
     pub const FLUSH: u64 = 1 << 9;
@@ -43,10 +43,10 @@ mod kind {
 const OK: u8 = 0;
 const UNSUPPORTED: u8 = 2;
 const SERIAL_BYTES: usize = 20;
-/// So much goes in one request.
-const MOST_BYTES: usize = 256 << 10;
-/// Requests of a queue that have buffers at the same time; who comes then waits without one, however many threads want something of the disk.
-const MOST_UNDER_WAY: usize = 16;
+/// So much goes in one request, as Linux has it (BLK_DEF_MAX_SECTORS_CAP).
+const MOST_BYTES: usize = 1280 << 10;
+/// Requests of a queue that the device has at the same time.
+const DEPTH: usize = 64;
 
 /// How many queues a device has, by the features that it and its driver have agreed on, and its configuration.
 pub fn queues(features: u64, configuration: &[u8]) -> u16 {
@@ -64,27 +64,18 @@ fn number(configuration: &[u8], at: usize, bytes: usize) -> u64 {
 
 /// One disk.
 pub struct Disk {
-    queues: Vec<Arc<dyn Exchange>>,
-    next: AtomicUsize,
+    queues: Arc<dyn PageQueue>,
     limits: Arc<BlockLimits>,
-    under_way: AtomicUsize,
-    /// Woken when one has been answered.
-    room: WaitQueue,
-}
-
-/// The right to have buffers.
-struct Turn<'a>(&'a Disk);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Relaxed);
-        self.0.room.wake_all();
-    }
 }
 
 impl Disk {
-    /// A device that has agreed on `features`. Asks for its serial number.
-    pub async fn start(queues: Vec<Arc<dyn Exchange>>, features: u64, configuration: &[u8]) -> Result<Disk> {
+    /// A device that has agreed on `features`. Asks for its serial number, which needs a frame of `memory` meanwhile.
+    pub async fn start(
+        memory: &Arc<dyn Memory>,
+        queues: Arc<dyn PageQueue>,
+        features: u64,
+        configuration: &[u8],
+    ) -> Result<Disk> {
         let has = |feature: u64| features & feature != 0;
         let field =
             |feature: u64, at: usize, bytes: usize| if has(feature) { number(configuration, at, bytes) } else { 0 };
@@ -93,6 +84,10 @@ impl Disk {
             _ => SECTOR as u32,
         };
         let physical = field(feature::TOPOLOGY, 24, 1).min(8) as u32;
+        let most_pieces = match field(feature::SEGMENTS, 12, 4) as usize {
+            0 => queues.most_pieces(),
+            most => most.min(queues.most_pieces()),
+        };
         let mut limits = BlockLimits {
             sectors: number(configuration, 0, 8),
             block,
@@ -100,39 +95,43 @@ impl Disk {
             read_only: has(feature::READ_ONLY),
             caches_writes: has(feature::FLUSH),
             most_bytes: MOST_BYTES,
+            most_pieces,
+            queues: queues.queues(),
+            depth: DEPTH,
             most_discarded: field(feature::DISCARD, 36, 4) as u32,
             most_zeroed: field(feature::WRITE_ZEROES, 48, 4) as u32,
             serial: Vec::new(),
         };
-        let (next, under_way) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let mut disk = Disk { queues, next, limits: Arc::default(), under_way, room: WaitQueue::new() };
+        let disk = Disk { queues, limits: Arc::default() };
         // A device that does not know the question has no serial number.
-        if let Ok(mut serial) = disk.request(kind::GET_ID, 0, &[], SERIAL_BYTES).await {
+        if let Ok(mut serial) = disk.serial(memory).await {
             let end = serial.iter().position(|byte| *byte == 0).unwrap_or(serial.len());
             serial.truncate(end);
             limits.serial = serial;
         }
-        disk.limits = Arc::new(limits);
-        Ok(disk)
+        Ok(Disk { limits: Arc::new(limits), ..disk })
     }
 
-    /// Sends a request with `data` for the device, and gives the `room` bytes that it answers.
-    async fn request(&self, kind: u32, sector: u64, data: &[u8], room: usize) -> Result<Vec<u8>> {
-        let mut out = Vec::with_capacity(16 + data.len());
-        out.extend_from_slice(&kind.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&sector.to_le_bytes());
-        out.extend_from_slice(data);
-        self.send(out, room).await
+    async fn serial(&self, memory: &Arc<dyn Memory>) -> Result<Vec<u8>> {
+        let frame = CountedFrame::from_raw(&**memory, memory.alloc().ok_or(Errno::ENOMEM)?);
+        let mut pieces = Pieces::none(memory);
+        pieces.push(Piece { frame: frame.frame(), offset: 0, bytes: SERIAL_BYTES });
+        self.request(kind::GET_ID, 0, &[], pieces).await?;
+        let mut serial = alloc::vec![0; SERIAL_BYTES];
+        memory.read(frame.frame(), 0, &mut serial);
+        Ok(serial)
     }
 
-    async fn send(&self, out: Vec<u8>, room: usize) -> Result<Vec<u8>> {
-        let queue = &self.queues[self.next.fetch_add(1, Relaxed) % self.queues.len()];
-        let mut reply = queue.exchange(out, room + 1).await?;
-        // The status is the last byte of all, also where the device has written nothing else.
-        match reply.pop() {
-            Some(OK) if reply.len() == room => Ok(reply),
-            Some(UNSUPPORTED) => Err(Errno::EOPNOTSUPP),
+    /// Sends a request: its header, with `data` behind, and the pieces.
+    async fn request(&self, kind: u32, sector: u64, data: &[u8], pieces: Pieces) -> Result<()> {
+        let mut header = Vec::with_capacity(16 + data.len());
+        header.extend_from_slice(&kind.to_le_bytes());
+        header.extend_from_slice(&[0; 4]);
+        header.extend_from_slice(&sector.to_le_bytes());
+        header.extend_from_slice(data);
+        match self.queues.submit(header, pieces, matches!(kind, kind::READ | kind::GET_ID)).await? {
+            OK => Ok(()),
+            UNSUPPORTED => Err(Errno::EOPNOTSUPP),
             _ => Err(Errno::EIO),
         }
     }
@@ -157,14 +156,6 @@ impl Disk {
         }
     }
 
-    async fn turn(&self) -> Turn<'_> {
-        let most = MOST_UNDER_WAY * self.queues.len();
-        let more = |now: usize| (now < most).then_some(now + 1);
-        let took = || self.under_way.fetch_update(Relaxed, Relaxed, more).is_ok().then_some(());
-        self.room.wait_until(took).await;
-        Turn(self)
-    }
-
     async fn carry_out(&self, op: BlockOp, sector: u64, pages: Pieces) -> Result<()> {
         let can = match op {
             BlockOp::Discard { .. } => self.limits.most_discarded > 0,
@@ -179,36 +170,28 @@ impl Disk {
         if self.limits.read_only && !matches!(op, BlockOp::Read | BlockOp::Flush) {
             return Err(Errno::EPERM);
         }
-        let _turn = self.turn().await;
         match op {
-            BlockOp::Read => {
+            BlockOp::Read | BlockOp::Write => {
                 self.check(op, sector, pages.len() as u64)?;
-                let bytes = self.request(kind::READ, sector, &[], pages.len()).await?;
-                pages.copy_from(&bytes);
+                if pages.as_slice().len() > self.limits.most_pieces {
+                    return Err(Errno::EINVAL);
+                }
+                let kind = if op == BlockOp::Read { kind::READ } else { kind::WRITE };
+                self.request(kind, sector, &[], pages).await
             }
-            BlockOp::Write => {
-                self.check(op, sector, pages.len() as u64)?;
-                let mut out = Vec::with_capacity(16 + pages.len());
-                out.extend_from_slice(&kind::WRITE.to_le_bytes());
-                out.extend_from_slice(&[0; 4]);
-                out.extend_from_slice(&sector.to_le_bytes());
-                pages.copy_to(&mut out);
-                self.send(out, 0).await?;
-            }
-            BlockOp::Flush => _ = self.request(kind::FLUSH, 0, &[], 0).await?,
-            BlockOp::Discard { sectors } => self.range(kind::DISCARD, op, sector, sectors).await?,
-            BlockOp::WriteZeroes { sectors } => self.range(kind::WRITE_ZEROES, op, sector, sectors).await?,
+            BlockOp::Flush => self.request(kind::FLUSH, 0, &[], pages).await,
+            BlockOp::Discard { sectors } => self.range(kind::DISCARD, op, sector, sectors, pages).await,
+            BlockOp::WriteZeroes { sectors } => self.range(kind::WRITE_ZEROES, op, sector, sectors, pages).await,
         }
-        Ok(())
     }
 
-    /// A request that names its sectors in its data (`struct virtio_blk_discard_write_zeroes`).
-    async fn range(&self, kind: u32, op: BlockOp, sector: u64, sectors: u32) -> Result<()> {
+    /// A request that names its sectors in its data (`struct virtio_blk_discard_write_zeroes`), and has no pieces.
+    async fn range(&self, kind: u32, op: BlockOp, sector: u64, sectors: u32, none: Pieces) -> Result<()> {
         self.check(op, sector, u64::from(sectors) * SECTOR)?;
-        let mut data = sector.to_le_bytes().to_vec();
-        data.extend_from_slice(&sectors.to_le_bytes());
-        data.extend_from_slice(&[0; 4]);
-        self.request(kind, 0, &data, 0).await.map(|_| ())
+        let mut data = [0; 16];
+        data[..8].copy_from_slice(&sector.to_le_bytes());
+        data[8..12].copy_from_slice(&sectors.to_le_bytes());
+        self.request(kind, 0, &data, none).await
     }
 }
 

@@ -7,7 +7,7 @@ use dev::block::{queues, Disk, FEATURES};
 use machine::{
     block::{BlockDevice, BlockOp, Piece, Pieces},
     errno::Result,
-    BoxFuture, Errno, Exchange, Frame, Memory,
+    BoxFuture, Errno, Frame, Memory, PageQueue,
 };
 use memory::FakeMemory;
 use std::{
@@ -34,31 +34,29 @@ struct Bytes {
     status: u8,
 }
 
-impl Exchange for Bytes {
-    fn exchange(&self, request: Vec<u8>, room: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
-        let word = |at: usize| u32::from_le_bytes(*request[at..].first_chunk().unwrap());
-        let sector = |at: usize| u64::from_le_bytes(*request[at..].first_chunk().unwrap()) as usize * 512;
+impl PageQueue for Bytes {
+    fn submit(&self, header: Vec<u8>, pieces: Pieces, device_writes: bool) -> BoxFuture<'_, Result<u8>> {
+        let word = |at: usize| u32::from_le_bytes(*header[at..].first_chunk().unwrap());
+        let sector = |at: usize| u64::from_le_bytes(*header[at..].first_chunk().unwrap()) as usize * 512;
         let mut bytes = self.bytes.lock().unwrap();
         self.asked.lock().unwrap().push(word(0));
-        let mut reply = match word(0) {
-            READ => bytes[sector(8)..sector(8) + room - 1].to_vec(),
+        assert_eq!(device_writes, matches!(word(0), READ | GET_ID));
+        match word(0) {
+            READ => pieces.copy_from(&bytes[sector(8)..sector(8) + pieces.len()]),
             WRITE => {
-                bytes[sector(8)..sector(8) + request.len() - 16].copy_from_slice(&request[16..]);
-                Vec::new()
+                let mut written = Vec::new();
+                pieces.copy_to(&mut written);
+                bytes[sector(8)..sector(8) + written.len()].copy_from_slice(&written);
             }
-            WRITE_ZEROES => {
-                bytes[sector(16)..sector(16) + word(24) as usize * 512].fill(0);
-                Vec::new()
-            }
-            GET_ID => {
-                let mut id = b"a disk".to_vec();
-                id.resize(20, 0);
-                id
-            }
-            _ => Vec::new(),
-        };
-        reply.push(self.status);
-        Box::pin(std::future::ready(Ok(reply)))
+            WRITE_ZEROES => bytes[sector(16)..sector(16) + word(24) as usize * 512].fill(0),
+            GET_ID => pieces.copy_from(b"a disk\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+            _ => {}
+        }
+        Box::pin(std::future::ready(Ok(self.status)))
+    }
+
+    fn most_pieces(&self) -> usize {
+        3
     }
 }
 
@@ -79,7 +77,10 @@ fn disk(features: u64, status: u8) -> (Arc<Bytes>, Disk) {
     configuration[34] = 4;
     configuration[36] = 2;
     configuration[48] = 4;
-    let disk = now(Disk::start(vec![device.clone()], features, &configuration)).unwrap();
+    configuration[12] = 2;
+    let memory: Arc<dyn Memory> = Arc::new(FakeMemory::new(1));
+    let disk = now(Disk::start(&memory, device.clone(), features, &configuration)).unwrap();
+    assert_eq!(memory.alloc().map(drop), Some(()), "no frame stays");
     device.asked.lock().unwrap().clear();
     assert_eq!(queues(features, &configuration), if features & QUEUES != 0 { 4 } else { 1 });
     (device, disk)
@@ -92,11 +93,12 @@ fn a_disk_says_what_it_is() {
     assert_eq!((limits.sectors, limits.block, limits.physical_block), (8, 512, 4096));
     assert_eq!((limits.most_discarded, limits.most_zeroed, limits.caches_writes), (2, 4, true));
     assert_eq!(limits.serial, b"a disk");
+    assert_eq!((limits.most_pieces, limits.queues), (2, 1));
     let (_, plain) = disk(0, OK);
     let limits = plain.limits();
     assert_eq!(
-        (limits.physical_block, limits.most_discarded, limits.most_zeroed, limits.caches_writes),
-        (512, 0, 0, false)
+        (limits.physical_block, limits.most_discarded, limits.most_zeroed, limits.caches_writes, limits.most_pieces),
+        (512, 0, 0, false, 3)
     );
 }
 
@@ -160,6 +162,9 @@ fn what_is_not_within_the_limits_never_reaches_the_device() {
     ] {
         assert_eq!(ask(op, sector, bytes), Err(Errno::EINVAL), "{op:?} {sector} {bytes}");
     }
+    let mut pages = Pieces::none(&memory);
+    (0..3).for_each(|_| pages.push(piece(frame, 0, 512)));
+    assert_eq!(now(disk.submit(BlockOp::Read, 0, pages)), Err(Errno::EINVAL), "more pieces than the device takes");
     assert!(device.asked.lock().unwrap().is_empty());
 }
 
@@ -181,42 +186,4 @@ fn what_a_disk_cannot_do_is_refused() {
         pages.push(piece(frame, 0, 512));
         assert_eq!(now(broken.submit(BlockOp::Read, 0, pages)), Err(errno));
     }
-}
-
-/// Answers nothing.
-struct Silent(Mutex<usize>);
-
-impl Exchange for Silent {
-    fn exchange(&self, request: Vec<u8>, _room: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
-        if request[..4] == GET_ID.to_le_bytes() {
-            return Box::pin(std::future::ready(Err(Errno::EIO)));
-        }
-        *self.0.lock().unwrap() += 1;
-        Box::pin(std::future::pending())
-    }
-}
-
-#[test]
-fn however_many_want_something_few_have_buffers() {
-    let (memory, frame) = fake_memory();
-    let device = Arc::new(Silent(Mutex::new(0)));
-    let mut configuration = vec![0; 60];
-    configuration[0] = 8;
-    let disk = now(Disk::start(vec![device.clone()], 0, &configuration)).unwrap();
-    let mut context = Context::from_waker(Waker::noop());
-    let mut asked: Vec<_> = (0..100)
-        .map(|_| {
-            let mut pages = Pieces::none(&memory);
-            pages.push(piece(frame, 0, 512));
-            disk.submit(BlockOp::Read, 0, pages)
-        })
-        .collect();
-    asked.iter_mut().for_each(|future| assert!(future.as_mut().poll(&mut context).is_pending()));
-    assert_eq!(*device.0.lock().unwrap(), 16);
-    // Two go away; two others come in their place.
-    asked.drain(..2);
-    asked.iter_mut().for_each(|future| assert!(future.as_mut().poll(&mut context).is_pending()));
-    assert_eq!(*device.0.lock().unwrap(), 18);
-    drop(asked);
-    assert_eq!(memory.count(frame), 1);
 }

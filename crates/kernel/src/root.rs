@@ -33,6 +33,11 @@ impl DeviceSet {
     pub fn open(kernel: &Kernel) -> DeviceSet {
         let cpu = kernel.system.cpu.cpus()[0];
         let mut set = DeviceSet { link: None, shares: Vec::new(), disks: Vec::new() };
+        // A queue for each CPU, or one for all (`cob.blk=single`).
+        let cpus = match plan::option(&kernel.plan.command_line, "cob.blk") {
+            Some("single") => &kernel.system.cpu.cpus()[..1],
+            _ => kernel.system.cpu.cpus(),
+        };
         for found in virtio::find(kernel.plan.topology.ecam) {
             let name = alloc::format!("{found}");
             if found.is_console() {
@@ -49,7 +54,7 @@ impl DeviceSet {
                     Err(error) => log::error!("{name}: {error}"),
                 }
             } else if found.is_block() {
-                match found.block(kernel.system.cpu.cpus(), block::FEATURES, block::queues) {
+                match found.block(cpus, block::FEATURES, block::queues) {
                     Ok(opened) => set.disks.push(opened),
                     Err(error) => log::error!("{name}: {error}"),
                 }
@@ -63,8 +68,8 @@ impl DeviceSet {
         let services = &kernel.services;
         let disks = Arc::new(Disks::default());
         for opened in &self.disks {
-            let queues = opened.queues.iter().map(|queue| queue.clone() as Arc<dyn machine::Exchange>).collect();
-            match block::Disk::start(queues, opened.features, &opened.configuration).await {
+            let queues = opened.queues.clone();
+            match block::Disk::start(&services.memory, queues, opened.features, &opened.configuration).await {
                 Ok(disk) => {
                     for volume in disks.add(services, Arc::new(disk)).await {
                         log::info!("{}: {} KiB", volume.name(), volume.sectors() / 2);

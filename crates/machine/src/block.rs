@@ -22,6 +22,12 @@ pub struct BlockLimits {
     pub caches_writes: bool,
     /// Bytes of one read or write, at most: a whole number of pages.
     pub most_bytes: usize,
+    /// Pieces of pages of one read or write, at most; 0: any number.
+    pub most_pieces: usize,
+    /// Queues that it takes requests from, one for each CPU; 0 is as good as 1.
+    pub queues: usize,
+    /// Requests of a queue that it works on at the same time; 0: any number.
+    pub depth: usize,
     /// Sectors of one [`BlockOp::Discard`], at most; 0: it can't.
     pub most_discarded: u32,
     /// Sectors of one [`BlockOp::WriteZeroes`], at most; 0: it can't.
@@ -93,6 +99,12 @@ impl Pieces {
         self.bytes == 0
     }
 
+    /// Adds those of `other` behind.
+    pub fn append(&mut self, mut other: Pieces) {
+        self.bytes += core::mem::take(&mut other.bytes);
+        self.pieces.append(&mut other.pieces);
+    }
+
     /// Each of them.
     pub fn as_slice(&self) -> &[Piece] {
         &self.pieces
@@ -117,6 +129,13 @@ impl Pieces {
     }
 }
 
+impl Clone for Pieces {
+    fn clone(&self) -> Self {
+        self.pieces.iter().for_each(|piece| self.memory.retain(piece.frame));
+        Pieces { memory: self.memory.clone(), pieces: self.pieces.clone(), bytes: self.bytes }
+    }
+}
+
 impl Drop for Pieces {
     fn drop(&mut self) {
         self.pieces.iter().for_each(|piece| self.memory.release(piece.frame));
@@ -135,7 +154,7 @@ pub trait BlockDevice: Send + Sync {
 
     /// Does `op` from `sector` on, and waits until the disk has answered. Many may be under way at once, in any order; of two that overlap either may be first.
     ///
-    /// Dropping the future does not call the request back: the disk still carries it out. It never writes to the pages then, and never frees one that it is still to read.
+    /// Dropping the future does not call the request back: the disk still carries it out, also a read. The pages stay counted until it has answered, so nobody else gets one before.
     ///
     /// EIO: the disk says so, or is gone. EOPNOTSUPP: it can't do that. EINVAL: it is past the end, or more than the limits say.
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>>;

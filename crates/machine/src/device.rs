@@ -1,5 +1,6 @@
 //! Devices that reach out of the machine, as the services above see them.
 
+use crate::block::Pieces;
 use crate::errno::Result;
 use crate::BoxFuture;
 use alloc::vec::Vec;
@@ -23,4 +24,22 @@ pub trait Exchange: Send + Sync {
     /// answers is thrown away. A request whose effect must not be lost (it makes a fid, say) therefore
     /// runs in a task of its own or is awaited to the end.
     fn exchange(&self, request: Vec<u8>, room: usize) -> BoxFuture<'_, Result<Vec<u8>>>;
+}
+
+/// A device whose requests have their data in frames, which it reads or writes where they are (a disk). Many may be under way at once, and are answered in any order.
+pub trait PageQueue: Send + Sync {
+    /// Sends `header`, then `pieces`, and waits for the byte of status that the device answers. `device_writes`: it writes the pieces, else it reads them.
+    ///
+    /// Dropping the future does not call the request back. The device still carries it out, and the frames stay counted until it has answered.
+    ///
+    /// EINVAL: there are more pieces than [`PageQueue::most_pieces`]. EIO: the device is out of order.
+    fn submit(&self, header: Vec<u8>, pieces: Pieces, device_writes: bool) -> BoxFuture<'_, Result<u8>>;
+
+    /// Pieces of one request, at most.
+    fn most_pieces(&self) -> usize;
+
+    /// How many queues it has. A request takes that of the CPU which sends it.
+    fn queues(&self) -> usize {
+        1
+    }
 }

@@ -37,7 +37,7 @@ pub use bits::Bits;
 pub use collections::{HashMap, HashSet};
 pub use counted::{CountedFrame, FrameSlot, FrameTree};
 pub use cpu::{Access, Counter, Cpu, FpuState, Trap};
-pub use device::{ByteStream, Exchange};
+pub use device::{ByteStream, Exchange, PageQueue};
 pub use errno::Errno;
 pub use ids::{Actor, CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};

@@ -4,11 +4,11 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::fmt;
 
 use machine::errno::Result as ErrnoResult;
-use machine::{BoxFuture, ByteStream, CpuId};
+use machine::{block::Pieces, BoxFuture, ByteStream, CpuId, PageQueue};
 use virtio_drivers::transport::DeviceType;
 
 use crate::plan::Ecam;
-use crate::{arch, irq};
+use crate::{arch, irq, percpu};
 
 use super::dma::PartitionMemory;
 use super::msix::Msix;
@@ -27,6 +27,8 @@ const TRANSITIONAL_9P: u16 = 0x1009;
 
 /// VIRTIO_9P_F_MOUNT_TAG: the configuration has the mount tag.
 const MOUNT_TAG: u64 = 1 << 0;
+/// VIRTIO_F_INDIRECT_DESC: a chain may have its descriptors elsewhere.
+const INDIRECT: u64 = 1 << 28;
 
 /// A queue of requests over this kernel's memory.
 pub type Queue = RequestQueue<PartitionMemory>;
@@ -36,7 +38,30 @@ pub struct OpenedDisk {
     /// Features that both sides have agreed on.
     pub features: u64,
     pub configuration: Vec<u8>,
-    pub queues: Vec<Arc<Queue>>,
+    pub queues: Arc<DiskQueues>,
+}
+
+/// The queues of a disk. A request goes through that of the CPU which sends it.
+pub struct DiskQueues(Vec<Arc<Queue>>);
+
+impl DiskQueues {
+    fn mine(&self) -> &Queue {
+        &self.0[percpu::current_index() % self.0.len()]
+    }
+}
+
+impl PageQueue for DiskQueues {
+    fn submit(&self, header: Vec<u8>, pieces: Pieces, device_writes: bool) -> BoxFuture<'_, ErrnoResult<u8>> {
+        self.mine().submit(header, pieces, device_writes)
+    }
+
+    fn most_pieces(&self) -> usize {
+        self.0[0].most_pieces()
+    }
+
+    fn queues(&self) -> usize {
+        self.0.len()
+    }
 }
 
 /// Why a device can't be used.
@@ -137,20 +162,24 @@ impl Found {
         features: u64,
         queues: impl Fn(u64, &[u8]) -> u16,
     ) -> Result<OpenedDisk, DeviceError> {
-        let mut device = self.prepare(features)?;
+        let mut device = self.prepare(features | INDIRECT)?;
         let (features, configuration) = (device.agreed, device.registers.configuration());
-        let mut opened = OpenedDisk { features, configuration, queues: Vec::new() };
-        for (index, cpu) in (0..queues(features, &opened.configuration)).zip(cpus) {
+        let mut opened = Vec::new();
+        for (index, cpu) in (0..queues(features, &configuration)).zip(cpus) {
             let queue = device.ring(index).map(|ring| Arc::new(RequestQueue::new(ring)));
-            match queue.and_then(|queue| device.connect(index, queue.clone(), *cpu).map(|()| queue)) {
-                Ok(queue) => opened.queues.push(queue),
+            let queue = queue.and_then(|queue| match queue.prepare_for_pieces() {
+                true => device.connect(index, queue.clone(), *cpu).map(|()| queue),
+                false => Err(DeviceError::Queue(virtio_drivers::Error::DmaError)),
+            });
+            match queue {
+                Ok(queue) => opened.push(queue),
                 // Vectors are few where there are many disks and CPUs. One queue will do.
                 Err(_) if index > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         device.registers.start();
-        Ok(opened)
+        Ok(OpenedDisk { features, configuration, queues: Arc::new(DiskQueues(opened)) })
     }
 
     /// Up to the point where queues can be set up.
@@ -182,7 +211,8 @@ impl Device {
     fn ring(&mut self, index: u16) -> Result<Ring<PartitionMemory>, DeviceError> {
         let doorbell = self.registers.doorbell(index);
         self.registers.set_vector(index);
-        let ring = Ring::new(&mut self.registers, index, doorbell).map_err(DeviceError::Queue)?;
+        let indirect = self.agreed & INDIRECT != 0;
+        let ring = Ring::new(&mut self.registers, index, indirect, doorbell).map_err(DeviceError::Queue)?;
         // The device says whether it could take the vector; a queue that can't interrupt is of no use.
         self.registers.has_vector(index).then_some(ring).ok_or(DeviceError::NoInterrupt)
     }

@@ -1,10 +1,10 @@
 //! A device for tests: reads the rings through the addresses it was given, as hardware does, and finishes chains in
 //! any order it is told.
 
-use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec, vec::Vec};
 use core::{alloc::Layout, ptr::NonNull, sync::atomic::AtomicUsize, sync::atomic::Ordering};
 
-use machine::sync::Lock;
+use machine::{sync::Lock, Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS};
 use virtio_drivers::{
     transport::{DeviceStatus, DeviceType, InterruptStatus, Transport},
     BufferDirection, Hal, PhysAddr,
@@ -85,7 +85,12 @@ impl Doorbell for Bell {
 
 impl FakeDevice {
     pub fn ring(&self) -> Ring<HostMemory> {
-        Ring::new(&mut self.clone(), 0, Box::new(Bell(self.rung.clone()))).expect("a ring")
+        Ring::new(&mut self.clone(), 0, false, Box::new(Bell(self.rung.clone()))).expect("a ring")
+    }
+
+    /// One whose chains may have their descriptors elsewhere.
+    pub fn indirect_ring(&self) -> Ring<HostMemory> {
+        Ring::new(&mut self.clone(), 0, true, Box::new(Bell(self.rung.clone()))).expect("a ring")
     }
 
     /// Chains that were made available since the last time.
@@ -102,11 +107,17 @@ impl FakeDevice {
                 let head = ((at.available + 4 + 2 * slot) as *const u16).read_volatile();
                 state.seen = state.seen.wrapping_add(1);
                 let (mut chain, mut next) = (Taken { head, out: vec![], into: vec![] }, Some(head));
+                let mut table = at.descriptors;
                 while let Some(descriptor) = next {
-                    let entry = at.descriptors + 16 * u64::from(descriptor);
+                    let entry = table + 16 * u64::from(descriptor);
                     let address = (entry as *const u64).read_volatile();
                     let length = ((entry + 8) as *const u32).read_volatile();
                     let flags = ((entry + 12) as *const u16).read_volatile();
+                    if flags & 4 != 0 {
+                        assert!(table == at.descriptors && flags == 4 && length % 16 == 0, "one table for a chain");
+                        (table, next) = (address, Some(0));
+                        continue;
+                    }
                     next = (flags & 1 != 0).then(|| ((entry + 14) as *const u16).read_volatile());
                     if flags & 2 != 0 {
                         chain.into.push((address, length));
@@ -185,5 +196,95 @@ impl Transport for FakeDevice {
     }
     fn write_config_space<T: IntoBytes + Immutable>(&mut self, _: usize, _: T) -> virtio_drivers::Result<()> {
         Err(virtio_drivers::Error::ConfigSpaceMissing)
+    }
+}
+
+/// Frames on the host's heap, counted.
+#[derive(Default)]
+pub struct Frames(Lock<BTreeMap<Frame, u32>>);
+
+impl Frames {
+    pub fn used(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    fn at(&self, frame: Frame, offset: usize) -> *mut u8 {
+        assert!(self.0.lock().contains_key(&frame));
+        (frame.address() as usize + offset) as *mut u8
+    }
+}
+
+impl Memory for Frames {
+    fn kernel(&self) -> KernelId {
+        KernelId(0)
+    }
+    fn alloc(&self) -> Option<Frame> {
+        let (address, _) = HostMemory::dma_alloc(1, BufferDirection::Both);
+        self.0.lock().insert(Frame(address >> PAGE_BITS), 1);
+        Some(Frame(address >> PAGE_BITS))
+    }
+    fn retain(&self, frame: Frame) {
+        *self.0.lock().get_mut(&frame).expect("in use") += 1;
+    }
+    fn release(&self, frame: Frame) {
+        let mut frames = self.0.lock();
+        let count = frames.get_mut(&frame).expect("in use");
+        *count -= 1;
+        if *count == 0 {
+            frames.remove(&frame);
+            let page = NonNull::new(frame.address() as *mut u8).expect("memory");
+            // SAFETY: `alloc` made it.
+            unsafe { HostMemory::dma_dealloc(frame.address(), page, 1) };
+        }
+    }
+    fn count(&self, frame: Frame) -> u32 {
+        self.0.lock().get(&frame).copied().unwrap_or(0)
+    }
+    fn read(&self, frame: Frame, offset: usize, buf: &mut [u8]) {
+        // SAFETY: a page of ours.
+        unsafe { core::ptr::copy_nonoverlapping(self.at(frame, offset), buf.as_mut_ptr(), buf.len()) }
+    }
+    fn write(&self, frame: Frame, offset: usize, buf: &[u8]) {
+        // SAFETY: a page of ours.
+        unsafe { core::ptr::copy_nonoverlapping(buf.as_ptr(), self.at(frame, offset), buf.len()) }
+    }
+    fn totals(&self) -> (u64, u64) {
+        (1 << 20, 1 << 20)
+    }
+    fn adopt(&self, _: Frame) {
+        unimplemented!("one kernel")
+    }
+    fn lend(&self, _: Frame, _: KernelId) {
+        unimplemented!("one kernel")
+    }
+    fn pin(&self, _: Frame, _: KernelId) {
+        unimplemented!("one kernel")
+    }
+    fn take_home(&self, _: Frame, _: KernelId) {
+        unimplemented!("one kernel")
+    }
+    fn take_all_home(&self, _: KernelId) {
+        unimplemented!("one kernel")
+    }
+    fn accept_pin(&self, _: Frame, _: KernelId) {
+        unimplemented!("one kernel")
+    }
+    fn home_of(&self, _: Frame) -> Option<KernelId> {
+        Some(KernelId(0))
+    }
+    fn copy(&self, _: Frame, _: Frame) {
+        unimplemented!("not for devices")
+    }
+    fn zero(&self, _: Frame) {
+        unimplemented!("not for devices")
+    }
+    fn load_u32(&self, _: Frame, _: usize) -> u32 {
+        unimplemented!("not for devices")
+    }
+    fn compare_exchange_u32(&self, _: Frame, _: usize, _: u32, _: u32) -> Result<u32, u32> {
+        unimplemented!("not for devices")
+    }
+    fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory> {
+        unimplemented!("no spaces")
     }
 }

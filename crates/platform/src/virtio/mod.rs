@@ -2,11 +2,11 @@
 //!
 //! Here live finding PCI functions ([`pci`]), their message interrupts ([`msix`]), the virtio 1.x registers
 //! ([`registers`]), and on top two kinds of queue that own every buffer the device may touch:
-//! [`RequestQueue`] (a request and its reply, many under way) and [`ReceiveQueue`] (bytes that come
+//! [`RequestQueue`] (a request and its reply, many under way; its data are bytes, or frames that the device reads and writes where they are) and [`ReceiveQueue`] (bytes that come
 //! uninvited). What is said through them is not known here: that is crate `dev`.
 //!
 //! Crate `kernel` calls [`find`], opens each device that its kernel owns with [`Found::console`] or
-//! [`Found::exchange`], and hands the result to `dev` as `machine::ByteStream` or `machine::Exchange`.
+//! [`Found::exchange`], and hands the result to `dev` as `machine::ByteStream`, `machine::Exchange` or `machine::PageQueue`.
 //!
 //! Everything is driven by interrupts; a device with nothing to say costs nothing. Nothing here is needed
 //! for the log or for a panic.
@@ -41,6 +41,6 @@ pub use receive::ReceiveQueue;
 pub use request::RequestQueue;
 
 #[cfg(target_os = "none")]
-pub use device::{find, Console, DeviceError, Found, OpenedDisk, Queue};
+pub use device::{find, Console, DeviceError, DiskQueues, Found, OpenedDisk, Queue};
 #[cfg(target_os = "none")]
 pub(crate) use pci::Function;

@@ -9,7 +9,7 @@ use machine::errno::Result;
 use machine::sync::{Lock, WaitQueue};
 use machine::Errno;
 
-use super::ring::{DeviceMemory, Ring, Used};
+use super::ring::{Buffers, DeviceMemory, Ring, Used};
 
 /// QEMU reads at most 4 KiB at a time from a character device.
 const BUFFER: usize = 4096;
@@ -17,7 +17,8 @@ const BUFFERS: usize = 32;
 
 struct Inner<H: DeviceMemory> {
     ring: Ring<H>,
-    filled: VecDeque<Used>,
+    /// Buffers with their keys, and how much of each is new.
+    filled: VecDeque<(usize, Vec<u8>, usize)>,
     broken: bool,
 }
 
@@ -31,7 +32,7 @@ impl<H: DeviceMemory> ReceiveQueue<H> {
     pub(super) fn new(mut ring: Ring<H>) -> Self {
         for key in 0..BUFFERS {
             // There is room: a ring has more descriptors than that.
-            let _ = ring.add(key, Vec::new(), vec![0; BUFFER]);
+            let _ = ring.add(key, Buffers::Bytes { out: Vec::new(), into: vec![0; BUFFER] });
         }
         ReceiveQueue {
             inner: Lock::new(Inner { ring, filled: VecDeque::with_capacity(BUFFERS), broken: false }),
@@ -55,7 +56,10 @@ impl<H: DeviceMemory> ReceiveQueue<H> {
             let inner = &mut *self.inner.lock();
             while !inner.broken {
                 match inner.ring.take_used() {
-                    Ok(Some(used)) => inner.filled.push_back(used),
+                    Ok(Some(Used { key, buffers: Buffers::Bytes { into, .. }, written })) => {
+                        inner.filled.push_back((key, into, written));
+                    }
+                    Ok(Some(_)) => {}
                     Ok(None) => break,
                     Err(_) => {
                         log::error!("virtio: a device used a buffer that it was not given");
@@ -70,10 +74,10 @@ impl<H: DeviceMemory> ReceiveQueue<H> {
 
 impl<H: DeviceMemory> Inner<H> {
     fn take(&mut self) -> Option<Result<Vec<u8>>> {
-        while let Some(Used { key, into, written }) = self.filled.pop_front() {
+        while let Some((key, into, written)) = self.filled.pop_front() {
             let bytes = into[..written].to_vec();
             // There is room: its descriptor came back with it.
-            let _ = self.ring.add(key, Vec::new(), into);
+            let _ = self.ring.add(key, Buffers::Bytes { out: Vec::new(), into });
             self.ring.notify();
             if !bytes.is_empty() {
                 return Some(Ok(bytes));

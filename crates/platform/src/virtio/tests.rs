@@ -8,9 +8,12 @@ use core::{
     task::{Context, Poll, Waker},
 };
 
-use machine::Errno;
+use machine::{
+    block::{Piece, Pieces},
+    CountedFrame, Errno, Memory, PageQueue,
+};
 
-use super::fake::{FakeDevice, HostMemory};
+use super::fake::{FakeDevice, Frames, HostMemory};
 use super::ring::MOST_BYTES;
 use super::{ReceiveQueue, RequestQueue};
 
@@ -201,4 +204,107 @@ fn received_bytes_come_in_order_and_an_idle_reader_stops_the_device() {
     assert_eq!(device.take().len(), all);
     let mut future: Answer<'_> = Box::pin(queue.receive());
     assert!(poll(&mut future, &waker).is_pending());
+}
+
+fn page_requests(indirect: bool) -> (FakeDevice, RequestQueue<HostMemory>) {
+    let device = FakeDevice::default();
+    let queue = RequestQueue::new(if indirect { device.indirect_ring() } else { device.ring() });
+    assert!(queue.prepare_for_pieces());
+    (device, queue)
+}
+
+/// Pieces of so many new frames, whose only count they have; each begins with its number.
+fn numbered(memory: &Arc<dyn Memory>, count: usize) -> Pieces {
+    let mut pieces = Pieces::none(memory);
+    for number in 0..count {
+        let frame = CountedFrame::from_raw(&**memory, memory.alloc().unwrap());
+        memory.write(frame.frame(), 1024, &[number as u8]);
+        pieces.push(Piece { frame: frame.frame(), offset: 1024, bytes: 512 });
+    }
+    pieces
+}
+
+type Status<'a> = machine::BoxFuture<'a, Result<u8, Errno>>;
+
+fn poll_status(future: &mut Status<'_>) -> Poll<Result<u8, Errno>> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_device_reads_and_writes_frames_where_they_are() {
+    for indirect in [false, true] {
+        let (device, queue) = page_requests(indirect);
+        let frames = Arc::new(Frames::default());
+        let memory: Arc<dyn Memory> = frames.clone();
+        let most = queue.most_pieces();
+        assert_eq!(most, if indirect { 250 } else { 62 });
+        let written = numbered(&memory, most);
+        let mut write: Status<'_> = queue.submit(b"header".to_vec(), written, false);
+        assert!(poll_status(&mut write).is_pending());
+        let chain = &device.take()[0];
+        assert_eq!(chain.out.len(), 6 + 512 * most);
+        assert!(chain.out[6..].chunks(512).enumerate().all(|(number, sector)| sector[0] == number as u8));
+        device.finish(chain, &[7]);
+        queue.complete();
+        assert_eq!(poll_status(&mut write), Poll::Ready(Ok(7)));
+        assert_eq!(frames.used(), 0);
+
+        let to = numbered(&memory, 2);
+        let keeps = to.clone();
+        let mut read: Status<'_> = queue.submit(b"h".to_vec(), to, true);
+        assert!(poll_status(&mut read).is_pending());
+        let chain = &device.take()[0];
+        device.finish(chain, &[vec![1; 512], vec![2; 512], vec![0]].concat());
+        queue.complete();
+        assert_eq!(poll_status(&mut read), Poll::Ready(Ok(0)));
+        let mut bytes = Vec::new();
+        keeps.copy_to(&mut bytes);
+        assert_eq!(bytes, [vec![1; 512], vec![2; 512]].concat());
+        let mut too_many = queue.submit(b"h".to_vec(), numbered(&memory, most + 1), true);
+        assert_eq!(poll_status(&mut too_many), Poll::Ready(Err(Errno::EINVAL)));
+    }
+}
+
+#[test]
+fn frames_of_a_dropped_request_stay_until_the_device_is_done() {
+    let (device, queue) = page_requests(true);
+    let frames = Arc::new(Frames::default());
+    let memory: Arc<dyn Memory> = frames.clone();
+    let mut read: Status<'_> = queue.submit(b"h".to_vec(), numbered(&memory, 3), true);
+    assert!(poll_status(&mut read).is_pending());
+    drop(read);
+    assert_eq!((frames.used(), queue.under_way()), (3, 1));
+    // It writes to them only now.
+    device.finish(&device.take()[0], &[9; 3 * 512 + 1]);
+    queue.complete();
+    assert_eq!((frames.used(), queue.under_way()), (0, 0));
+}
+
+#[test]
+fn a_hundred_long_requests_fit_beside_each_other_where_descriptors_may_be_elsewhere() {
+    let (device, queue) = page_requests(true);
+    let frames = Arc::new(Frames::default());
+    let memory: Arc<dyn Memory> = frames.clone();
+    let mut asked: Vec<Status<'_>> =
+        (0..150).map(|_| queue.submit(b"h".to_vec(), numbered(&memory, 64), true)).collect();
+    for done in [0, 128] {
+        asked.iter_mut().skip(done).for_each(|one| assert!(poll_status(one).is_pending()));
+        let chains = device.take();
+        assert_eq!(chains.len(), if done == 0 { 128 } else { 22 });
+        chains.iter().for_each(|chain| device.finish(chain, &[0; 64 * 512 + 1]));
+        queue.complete();
+        asked.iter_mut().skip(done).take(chains.len()).for_each(|one| assert_eq!(poll_status(one), Poll::Ready(Ok(0))));
+    }
+    assert_eq!(frames.used(), 0);
+}
+
+#[test]
+fn a_status_that_the_device_does_not_write_is_none() {
+    let (device, queue) = page_requests(true);
+    let memory: Arc<dyn Memory> = Arc::new(Frames::default());
+    let mut read = queue.submit(b"h".to_vec(), numbered(&memory, 1), true);
+    assert!(poll_status(&mut read).is_pending());
+    device.finish(&device.take()[0], &[]);
+    queue.complete();
+    assert_eq!(poll_status(&mut read), Poll::Ready(Ok(0xff)));
 }

@@ -87,7 +87,7 @@ fn limits(attributes: &Attributes, settings: &Settings, bytes: u64) -> Arc<Block
         most_bytes: MOST_BYTES,
         most_discarded: most,
         most_zeroed: most,
-        serial: Vec::new(),
+        ..BlockLimits::default()
     })
 }
 
