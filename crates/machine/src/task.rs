@@ -20,6 +20,11 @@ pub trait Spawner: Send + Sync {
         self.spawn(task);
     }
 
+    /// Which of the kernel's CPUs this is, from 0 on.
+    fn cpu(&self) -> usize {
+        0
+    }
+
     /// For whom this CPU works.
     fn actor(&self) -> Actor {
         Actor::NOBODY

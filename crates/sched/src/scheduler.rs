@@ -581,6 +581,10 @@ impl Spawner for KernelTasks {
         self.0.start(Class::Kernel, actor, u64::MAX, task);
     }
 
+    fn cpu(&self) -> usize {
+        self.0.here()
+    }
+
     fn actor(&self) -> Actor {
         self.0.actor()
     }

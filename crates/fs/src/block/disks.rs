@@ -2,6 +2,7 @@
 
 use super::{
     links, partitions,
+    queue::{Queue, Scheduler},
     ram::RamDisk,
     volume::{Part, Place, Volume},
 };
@@ -74,7 +75,8 @@ impl Disks {
         let index = self.volumes.lock().iter().filter(is_virtio).count() as u32;
         let sectors = (0, device.limits().sectors);
         let place = Place { name: format!("vd{}", letters(index)), number: (MAJOR, index * MINORS), sectors };
-        let disk = Volume::new(services, &device, place, None, None);
+        let queue = Queue::new(services, &device, Scheduler::of(&device.limits()));
+        let disk = Volume::new(services, &queue, place, None, None);
         self.insert(&disk);
         let mut added = alloc::vec![disk.clone()];
         added.extend(self.scan(&disk).await);
@@ -90,7 +92,8 @@ impl Disks {
         let most = services.memory.totals().0 * PAGE_SIZE as u64 / 2;
         let device = Arc::new(RamDisk::new(services, bytes.min(most))) as Arc<dyn BlockDevice>;
         let place = Place { name: "ram0".into(), number: (RAM_MAJOR, 0), sectors: (0, device.limits().sectors) };
-        let disk = Volume::new(services, &device, place, None, None);
+        let queue = Queue::new(services, &device, Scheduler::None);
+        let disk = Volume::new(services, &queue, place, None, None);
         self.insert(&disk);
         disk
     }
@@ -122,8 +125,8 @@ impl Disks {
 
     /// Reads the table of partitions of a disk that has none yet, and gives them.
     pub(super) async fn scan(&self, disk: &Arc<Volume>) -> Vec<Arc<Volume>> {
-        let (services, device) = (disk.services(), disk.shared_device());
-        let mut raw = Raw { services, device: &**device };
+        let (services, device) = (disk.services(), disk.device());
+        let mut raw = Raw { services, device };
         let found = partitions::read(&mut raw, disk.sectors(), device.limits().block).await;
         let mut volumes = self.volumes.lock();
         let at = volumes.iter().position(|volume| Arc::ptr_eq(volume, disk)).map_or(volumes.len(), |at| at + 1);
@@ -142,7 +145,7 @@ impl Disks {
             let name = format!("{}{joint}{number}", disk.name());
             let place = Place { name, number: node, sectors: (start, sectors) };
             let part = Part { number, disk: disk.clone(), identity };
-            added.push(Volume::new(services, device, place, Some(part), None));
+            added.push(Volume::new(services, disk.queue(), place, Some(part), None));
         }
         volumes.splice(at..at, added.iter().cloned());
         added

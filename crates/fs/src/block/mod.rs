@@ -6,7 +6,8 @@
 //! |---|---|
 //! | partitions.rs | tables of partitions |
 //! | stats.rs | the counters of /proc/diskstats |
-//! | volume.rs | a disk or a partition: its page cache, and requests to the device |
+//! | volume.rs | a disk or a partition: its page cache, and what is asked of the disk |
+//! | queue/ | requests on their way to the device: merged, ordered, bounded |
 //! | disks.rs | all of them, their names and numbers |
 //! | hold.rs | who uses one |
 //! | file.rs | an open one |
@@ -20,6 +21,7 @@ mod hold;
 mod links;
 pub mod loops;
 mod partitions;
+mod queue;
 mod ram;
 mod stats;
 mod volume;
@@ -27,6 +29,7 @@ mod volume;
 pub use disks::{Disks, EXTENDED_MAJOR};
 pub use file::BlockFile;
 pub use hold::Hold;
+pub use queue::{join_plugged, Queue, Scheduler, Settings};
 pub use stats::Stats;
 pub use volume::{Driver, Identity, Volume};
 

@@ -1,4 +1,5 @@
-//! What has been asked of a volume, as /proc/diskstats shows it (Documentation/admin-guide/iostats.rst).
+//! What has been asked of a volume, as /proc/diskstats shows it (Documentation/admin-guide/iostats.rst). A request counts from when it comes into the disk's queue until it is answered; what was merged into it
+//! counts as merged, and its sectors with the request.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use machine::block::BlockOp;
@@ -7,6 +8,7 @@ use machine::block::BlockOp;
 #[derive(Default)]
 struct Kind {
     done: AtomicU64,
+    merged: AtomicU64,
     sectors: AtomicU64,
     ns: AtomicU64,
 }
@@ -37,6 +39,17 @@ impl Stats {
         }
     }
 
+    /// Sectors became a part of a request that was there.
+    pub(super) fn merged(&self, op: BlockOp) {
+        self.kinds[index(op)].merged.fetch_add(1, Relaxed);
+    }
+
+    /// The same with a request of its own.
+    pub(super) fn joined(&self, op: BlockOp) {
+        self.merged(op);
+        self.under_way.fetch_sub(1, Relaxed);
+    }
+
     pub(super) fn end(&self, op: BlockOp, sectors: u64, began: u64, now: u64) {
         let kind = &self.kinds[index(op)];
         kind.done.fetch_add(1, Relaxed);
@@ -47,20 +60,15 @@ impl Stats {
         }
     }
 
-    /// The seventeen numbers of a line of /proc/diskstats. None is ever merged: the page cache asks for runs of pages.
+    /// The seventeen numbers of a line of /proc/diskstats.
     pub fn numbers(&self) -> [u64; 17] {
+        let ms = |ns: &AtomicU64| ns.load(Relaxed) / 1_000_000;
         let of = |kind: usize| {
-            let Kind { done, sectors, ns } = &self.kinds[kind];
-            (done.load(Relaxed), sectors.load(Relaxed), ns.load(Relaxed) / 1_000_000)
+            let Kind { done, merged, sectors, ns } = &self.kinds[kind];
+            [done.load(Relaxed), merged.load(Relaxed), sectors.load(Relaxed), ms(ns)]
         };
-        let ((reads, read, read_ms), (writes, written, write_ms)) = (of(0), of(1));
-        let ((discards, discarded, discard_ms), (flushes, _, flush_ms)) = (of(2), of(3));
-        let busy = self.busy.load(Relaxed) / 1_000_000;
-        let weighted = read_ms + write_ms + discard_ms + flush_ms;
-        let under_way = self.under_way.load(Relaxed);
-        [
-            reads, 0, read, read_ms, writes, 0, written, write_ms, under_way, busy, weighted, discards, 0, discarded,
-            discard_ms, flushes, flush_ms,
-        ]
+        let ([r0, r1, r2, r3], [w0, w1, w2, w3], [d0, d1, d2, d3], [f0, _, _, f3]) = (of(0), of(1), of(2), of(3));
+        let (under_way, busy, weighted) = (self.under_way.load(Relaxed), ms(&self.busy), r3 + w3 + d3 + f3);
+        [r0, r1, r2, r3, w0, w1, w2, w3, under_way, busy, weighted, d0, d1, d2, d3, f0, f3]
     }
 }

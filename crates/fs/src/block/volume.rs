@@ -1,6 +1,10 @@
 //! A volume: a disk, or a partition of one. Its pages are in a page cache of its own, as on Linux: who writes a disk and a partition of it at once sees two truths.
 
-use super::{hold::Uses, stats::Stats};
+use super::{
+    hold::Uses,
+    queue::{join_plugged, Queue},
+    stats::Stats,
+};
 use crate::{cache::MAX_SIZE, file::Frames, Caller, File, PageCache, Services, Store};
 use alloc::{
     boxed::Box,
@@ -19,7 +23,8 @@ use machine::{
 /// Where a volume's bytes are, and what has been asked of it.
 pub struct Content {
     services: Arc<Services>,
-    device: Arc<dyn BlockDevice>,
+    /// Of the disk.
+    queue: Arc<Queue>,
     start: u64,
     sectors: AtomicU64,
     /// Also counted in the disk's.
@@ -33,32 +38,34 @@ pub struct Content {
 impl Content {
     /// Does `op` from byte `offset` of the volume on.
     async fn submit(&self, op: BlockOp, offset: u64, pages: Pieces) -> Result<()> {
-        let sectors = match op {
-            BlockOp::Discard { sectors } | BlockOp::WriteZeroes { sectors } => u64::from(sectors),
-            BlockOp::Flush => 0,
-            BlockOp::Read | BlockOp::Write => pages.len() as u64 / SECTOR,
-        };
-        let clock = &self.services.clock;
-        let began = clock.monotonic();
-        let all = || [Some(&self.stats), self.disk.as_ref()].into_iter().flatten();
-        all().for_each(|stats| stats.begin(began));
-        let answer = self.device.submit(op, self.start + offset / SECTOR, pages).await;
-        let now = clock.monotonic();
-        all().for_each(|stats| stats.end(op, sectors, began, now));
-        answer
+        let counted = || (self.stats.clone(), self.disk.clone());
+        self.queue.submit(op, self.start + offset / SECTOR, pages, counted).await
     }
 
-    /// Reads or writes `pages`, from a byte of the volume on.
-    async fn transfer(&self, op: BlockOp, offset: u64, pages: Frames<'_>, bytes: usize) -> Result<()> {
-        let most = self.device.limits().most_bytes;
-        for from in (0..bytes).step_by(most) {
-            let mut pieces = Pieces::none(&self.services.memory);
-            for (frame, within, bytes) in pages.part(from, most.min(bytes - from)).pieces() {
-                pieces.push(Piece { frame, offset: within, bytes });
+    /// Reads or writes `pages`, from a byte of the volume on: in as few requests as the disk can, all at once.
+    async fn transfer(&self, op: BlockOp, offset: u64, pages: Frames<'_>) -> Result<()> {
+        let (most_bytes, most_pieces) = self.queue.most();
+        let mut parts: Vec<(u64, Pieces)> = Vec::new();
+        let mut at = offset;
+        for (frame, within, bytes) in pages.pieces() {
+            let piece = Piece { frame, offset: within, bytes };
+            match parts.last_mut() {
+                Some((_, part)) if part.len() + bytes <= most_bytes && part.as_slice().len() < most_pieces => {
+                    part.push(piece);
+                }
+                _ => {
+                    let mut part = Pieces::none(&self.services.memory);
+                    part.push(piece);
+                    parts.push((at, part));
+                }
             }
-            self.submit(op, offset + from as u64, pieces).await?;
+            at += bytes as u64;
         }
-        Ok(())
+        if parts.len() == 1 {
+            return self.submit(op, offset, parts.remove(0).1).await;
+        }
+        let all = parts.into_iter().map(|(at, part)| -> BoxFuture<'_, _> { Box::pin(self.submit(op, at, part)) });
+        join_plugged(Some(&self.queue), all.collect()).await.into_iter().collect()
     }
 }
 
@@ -70,15 +77,14 @@ impl Store for Below {
         Box::pin(async move {
             let left = (self.0.sectors.load(Relaxed) * SECTOR).saturating_sub(offset);
             let bytes = to.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            self.0.transfer(BlockOp::Read, offset, to, bytes).await?;
+            self.0.transfer(BlockOp::Read, offset, to.part(0, bytes)).await?;
             Ok(bytes)
         })
     }
 
     fn write<'a>(&'a self, offset: u64, from: Frames<'a>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let bytes = from.len();
-            self.0.transfer(BlockOp::Write, offset, from, bytes).await.inspect_err(|_| {
+            self.0.transfer(BlockOp::Write, offset, from).await.inspect_err(|_| {
                 self.0.failures.fetch_add(1, Relaxed);
             })
         })
@@ -156,7 +162,7 @@ pub struct Volume {
 impl Volume {
     pub(super) fn new(
         services: &Arc<Services>,
-        device: &Arc<dyn BlockDevice>,
+        queue: &Arc<Queue>,
         place: Place,
         part: Option<Part>,
         driver: Option<Arc<dyn Driver>>,
@@ -164,7 +170,7 @@ impl Volume {
         let Place { name, number, sectors: (start, sectors) } = place;
         let content = Arc::new(Content {
             services: services.clone(),
-            device: device.clone(),
+            queue: queue.clone(),
             start,
             sectors: AtomicU64::new(sectors),
             disk: part.as_ref().map(|part| part.disk.content.stats.clone()),
@@ -204,7 +210,7 @@ impl Volume {
 
     /// The disk that it is, or is on.
     pub fn device(&self) -> &dyn BlockDevice {
-        &*self.content.device
+        &**self.content.queue.device()
     }
 
     /// The disk that it is a partition of; None: it is a disk itself.
@@ -227,8 +233,9 @@ impl Volume {
         self.disk().map_or(self.driver.is_some(), |disk| disk.driver.is_some())
     }
 
-    pub(super) fn shared_device(&self) -> &Arc<dyn BlockDevice> {
-        &self.content.device
+    /// The queue of that disk.
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.content.queue
     }
 
     pub(super) fn services(&self) -> &Arc<Services> {
@@ -272,7 +279,7 @@ impl Volume {
         if !offset.is_multiple_of(SECTOR) || offset.checked_add(to.len() as u64).is_none_or(|end| end > self.bytes()) {
             return Err(Errno::EIO);
         }
-        self.content.transfer(BlockOp::Read, offset, to, to.len()).await
+        self.content.transfer(BlockOp::Read, offset, to).await
     }
 
     /// Writes whole sectors from byte `offset` on, past the page cache. A disk that is dropped while it writes still writes.
@@ -281,7 +288,7 @@ impl Volume {
         {
             return Err(Errno::EIO);
         }
-        self.content.transfer(BlockOp::Write, offset, from, from.len()).await
+        self.content.transfer(BlockOp::Write, offset, from).await
     }
 
     /// What the disk has answered as written stays if the power fails.

@@ -6,6 +6,7 @@ pub mod memory;
 #[allow(dead_code)]
 pub mod program;
 pub mod server;
+pub mod slow;
 
 use fs::{
     Base, Caller, Clock, Credentials, File, FileSystem, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths, Services,

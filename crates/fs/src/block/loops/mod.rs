@@ -18,6 +18,7 @@ pub use settings::{request, CONFIGURATION_BYTES, INFO_BYTES};
 
 use super::{
     opener,
+    queue::{Queue, Scheduler},
     volume::{Driver, Place, Volume},
     Disks,
 };
@@ -83,7 +84,8 @@ impl Loops {
         let one = Arc::new(Loop::new(index, self, &self.services));
         let device = one.device().clone() as Arc<dyn BlockDevice>;
         let place = Place { name: format!("loop{index}"), number: (MAJOR, index), sectors: (0, 0) };
-        let volume = Volume::new(&self.services, &device, place, None, Some(one.clone() as Arc<dyn Driver>));
+        let queue = Queue::new(&self.services, &device, Scheduler::None);
+        let volume = Volume::new(&self.services, &queue, place, None, Some(one.clone() as Arc<dyn Driver>));
         one.set_volume(&volume);
         self.disks.insert(&volume);
         self.loops.lock().insert(index, one);

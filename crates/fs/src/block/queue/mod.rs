@@ -1,0 +1,244 @@
+//! What lies between who asks for blocks of a disk and the disk: a queue that merges, orders and bounds requests (Documentation/block of Linux).
+//!
+//! A *bio* is what one submitter wants: consecutive sectors, and the pieces of pages for them. A *request* is what the device is asked for: a bio, or several that adjoin and were merged.
+//!
+//! ```text
+//! submit --> lane of this CPU: scheduler (merges, orders) --> device, at most `depth` at once --> each bio's submitter
+//!            at most nr_requests, else submitters wait
+//! ```
+//!
+//! A lane is for one queue of the device, which is for one CPU (multi-queue); a device of one queue has one lane (single-queue). Lanes know nothing of each other: no CPU takes another's lock.
+//!
+//! A submitter who is about to ask for more holds a [`Plug`]: nothing goes to the device until the last plug is pulled, so that what adjoins is merged and the device hears of all at once. A plug is pulled at the end of a
+//! poll at the latest, before its holder waits for anything.
+//!
+//! A request is carried out by a task of the kernel if the device does not answer at once. So a submitter who stops waiting changes nothing, and the pages belong to the request until the answer.
+//!
+//! Order: of two requests that overlap either may be first, as long as nobody waits for one before he asks for the other; a flush covers what was *answered* before it was asked for. The page
+//! cache never writes a page twice at once, and holds its lock while a direct write is under way, so nobody depends on more.
+//!
+//! | file | subject |
+//! |---|---|
+//! | request.rs | bios, requests, and when they are merged |
+//! | elevator.rs | the schedulers: none, mq-deadline |
+//! | settings.rs | what /sys/block/*/queue sets |
+
+mod elevator;
+mod request;
+mod settings;
+
+pub use settings::{Scheduler, Settings};
+
+use super::stats::Stats;
+use crate::Services;
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::{
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    task::{Context, Poll, Waker},
+};
+use elevator::Elevator;
+use machine::{
+    block::{BlockDevice, BlockLimits, BlockOp, Pieces},
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    BoxFuture, Errno,
+};
+use request::{Bio, Request, Submission};
+
+/// The counters that a bio is in: those of a volume, and of the disk that it is a partition of.
+pub type Counted = (Arc<Stats>, Option<Arc<Stats>>);
+
+#[derive(Default)]
+struct Lane {
+    elevator: Elevator,
+    /// Requests that wait here or that the device has, and how many of them those are.
+    requests: usize,
+    under_way: usize,
+}
+
+/// See the module.
+pub struct Queue {
+    services: Arc<Services>,
+    device: Arc<dyn BlockDevice>,
+    pub settings: Settings,
+    lanes: Box<[Lock<Lane>]>,
+    plugs: AtomicUsize,
+    /// Woken when a request has been answered.
+    room: WaitQueue,
+}
+
+/// While one is held no request goes to the device. It must not be held over a wait.
+#[must_use = "it is pulled at once"]
+pub struct Plug<'a>(&'a Arc<Queue>);
+
+impl Drop for Plug<'_> {
+    fn drop(&mut self) {
+        if self.0.plugs.fetch_sub(1, SeqCst) == 1 {
+            (0..self.0.lanes.len()).for_each(|lane| self.0.run(lane));
+        }
+    }
+}
+
+impl Queue {
+    /// The queue of a disk, with the scheduler that Linux gives such a disk.
+    pub fn new(services: &Arc<Services>, device: &Arc<dyn BlockDevice>, scheduler: Scheduler) -> Arc<Queue> {
+        let queues = device.limits().queues.max(1);
+        let queue = Queue {
+            services: services.clone(),
+            device: device.clone(),
+            settings: Settings::new(scheduler),
+            lanes: (0..queues).map(|_| Lock::default()).collect(),
+            plugs: AtomicUsize::new(0),
+            room: WaitQueue::new(),
+        };
+        queue.select(scheduler);
+        Arc::new(queue)
+    }
+
+    /// The disk.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// How many lanes there are: queues of the device.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Bytes and pieces of one request, at most.
+    pub fn most(&self) -> (usize, usize) {
+        self.settings.most(&self.device.limits())
+    }
+
+    /// Does `op` from `sector` of the disk on, within [`Queue::most`]; waits until the disk has answered. Errors: see [`BlockDevice::submit`].
+    pub async fn submit(
+        self: &Arc<Self>,
+        op: BlockOp,
+        sector: u64,
+        pages: Pieces,
+        counted: impl FnOnce() -> Counted,
+    ) -> Result<()> {
+        let submission = Arc::new(Submission::default());
+        let mut bio = Some(Bio { op, sector, pages, counted: counted(), submission: submission.clone() });
+        let lane = self.room.wait_until(|| self.enter(&mut bio)).await;
+        if self.plugs.load(SeqCst) == 0 {
+            self.run(lane);
+        }
+        submission.answered().await
+    }
+
+    /// Holds back all requests while it lives.
+    pub fn plug(self: &Arc<Self>) -> Plug<'_> {
+        self.plugs.fetch_add(1, SeqCst);
+        Plug(self)
+    }
+
+    /// Takes another scheduler. What waits goes over to it.
+    pub fn select(&self, scheduler: Scheduler) {
+        self.settings.set_scheduler(scheduler);
+        let now = self.services.clock.monotonic();
+        for lane in &self.lanes {
+            let lane = &mut *lane.lock();
+            let before = core::mem::replace(&mut lane.elevator, Elevator::new(scheduler));
+            before.into_requests().into_iter().for_each(|request| lane.elevator.insert(request, now, &self.settings));
+        }
+    }
+
+    /// Takes the bio in, if there is room for it, and says in which lane. (Each CPU's own, whoever asks again.)
+    fn enter(&self, bio: &mut Option<Bio>) -> Option<usize> {
+        let index = self.services.spawner.cpu() % self.lanes.len();
+        let now = self.services.clock.monotonic();
+        let most = self.most();
+        let lane = &mut *self.lanes[index].lock();
+        match lane.elevator.merge(bio.take()?, most, &self.settings) {
+            Ok(joined) => lane.requests -= joined,
+            Err(back) if lane.requests >= self.settings.requests() => {
+                *bio = Some(back);
+                return None;
+            }
+            Err(back) => {
+                lane.requests += 1;
+                back.count_begin(now);
+                lane.elevator.insert(Request::new(back, now), now, &self.settings);
+            }
+        }
+        Some(index)
+    }
+
+    /// Gives the device what it takes now.
+    fn run(self: &Arc<Self>, index: usize) {
+        loop {
+            let depth = match self.device.limits().depth {
+                0 => usize::MAX,
+                depth => depth,
+            };
+            let request = {
+                let lane = &mut *self.lanes[index].lock();
+                if lane.under_way >= depth {
+                    return;
+                }
+                let Some(request) = lane.elevator.next(self.services.clock.monotonic(), &self.settings) else { return };
+                lane.under_way += 1;
+                request
+            };
+            let mut work: BoxFuture<'static, ()> = Box::pin(self.clone().carry_out(index, request));
+            // A disk in memory has answered already. Any other is polled again by the task, so that nothing is lost with this waker.
+            if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                let queue = self.clone();
+                self.services.spawner.spawn(Box::pin(async move {
+                    work.await;
+                    queue.run(index);
+                }));
+            }
+        }
+    }
+
+    async fn carry_out(self: Arc<Self>, index: usize, request: Request) {
+        let answer = self.device.submit(request.op, request.sector, request.pages()).await;
+        let mut answers = alloc::vec![answer; request.bios().len()];
+        if let (Err(Errno::EIO), true) = (answer, request.is_merged()) {
+            // One of them may be bad. The others' submitters are not to hear of it.
+            for (bio, answer) in request.bios().iter().zip(&mut answers) {
+                *answer = self.device.submit(bio.op, bio.sector, bio.pages.clone()).await;
+            }
+        }
+        request.count_end(self.services.clock.monotonic());
+        {
+            let lane = &mut *self.lanes[index].lock();
+            lane.requests -= 1;
+            lane.under_way -= 1;
+        }
+        request.answer(answers);
+        self.room.wake_all();
+    }
+
+    /// What the disk is now.
+    pub fn limits(&self) -> Arc<BlockLimits> {
+        self.device.limits()
+    }
+}
+
+/// Polls all of `futures` until they are done, and gives what each has answered. `queue` is plugged while they are polled for the first time, so that what they ask for is merged.
+pub async fn join_plugged<T>(queue: Option<&Arc<Queue>>, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+    let mut waiting: Vec<core::result::Result<T, BoxFuture<'_, T>>> = futures.into_iter().map(Err).collect();
+    let mut is_first = true;
+    core::future::poll_fn(|context| {
+        let _plug = core::mem::take(&mut is_first).then(|| queue.map(Queue::plug));
+        let mut all = true;
+        for one in &mut waiting {
+            if let Err(future) = one {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(answer) => *one = Ok(answer),
+                    Poll::Pending => all = false,
+                }
+            }
+        }
+        if all {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    waiting.into_iter().filter_map(core::result::Result::ok).collect()
+}

@@ -1,0 +1,175 @@
+//! Bios and requests.
+
+use super::Counted;
+use alloc::{sync::Arc, vec, vec::Vec};
+use machine::{
+    block::{BlockOp, Pieces, SECTOR},
+    errno::Result,
+    sync::{Lock, WaitQueue},
+};
+
+/// A submitter, who may have stopped waiting.
+#[derive(Default)]
+pub struct Submission {
+    answer: Lock<Option<Result<()>>>,
+    answered: WaitQueue,
+}
+
+impl Submission {
+    pub fn answer(&self, answer: Result<()>) {
+        *self.answer.lock() = Some(answer);
+        self.answered.wake_all();
+    }
+
+    pub async fn answered(&self) -> Result<()> {
+        self.answered.wait_until(|| *self.answer.lock()).await
+    }
+}
+
+/// What one submitter wants.
+pub struct Bio {
+    pub op: BlockOp,
+    pub sector: u64,
+    pub pages: Pieces,
+    pub counted: Counted,
+    pub submission: Arc<Submission>,
+}
+
+impl Bio {
+    pub fn sectors(&self) -> u64 {
+        match self.op {
+            BlockOp::Read | BlockOp::Write => self.pages.len() as u64 / SECTOR,
+            BlockOp::Discard { sectors } | BlockOp::WriteZeroes { sectors } => sectors.into(),
+            BlockOp::Flush => 0,
+        }
+    }
+
+    pub fn end(&self) -> u64 {
+        self.sector.saturating_add(self.sectors())
+    }
+
+    /// It becomes a request.
+    pub fn count_begin(&self, now: u64) {
+        self.counted.0.begin(now);
+        self.counted.1.iter().for_each(|disk| disk.begin(now));
+    }
+
+    fn count_merged(&self) {
+        self.counted.0.merged(self.op);
+        self.counted.1.iter().for_each(|disk| disk.merged(self.op));
+    }
+}
+
+/// Where a bio adjoins a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Front,
+    Back,
+}
+
+/// What the device is asked for.
+pub struct Request {
+    pub op: BlockOp,
+    pub sector: u64,
+    sectors: u64,
+    pieces: usize,
+    began: u64,
+    /// Never none, in the order of their sectors.
+    bios: Vec<Bio>,
+}
+
+impl Request {
+    pub fn new(bio: Bio, now: u64) -> Request {
+        let (op, sector, sectors, pieces) = (bio.op, bio.sector, bio.sectors(), bio.pages.as_slice().len());
+        Request { op, sector, sectors, pieces, began: now, bios: vec![bio] }
+    }
+
+    pub fn end(&self) -> u64 {
+        self.sector.saturating_add(self.sectors)
+    }
+
+    pub fn bios(&self) -> &[Bio] {
+        &self.bios
+    }
+
+    pub fn is_merged(&self) -> bool {
+        self.bios.len() > 1
+    }
+
+    /// All pages. The bios keep theirs, too: each may have to be asked for by itself.
+    pub fn pages(&self) -> Pieces {
+        let (first, others) = self.bios.split_first().expect("never none");
+        let mut all = first.pages.clone();
+        others.iter().for_each(|bio| all.append(bio.pages.clone()));
+        all
+    }
+
+    /// Tells each submitter what became of his bio. Nobody has its pages then.
+    pub fn answer(self, answers: Vec<Result<()>>) {
+        for (Bio { pages, submission, .. }, answer) in self.bios.into_iter().zip(answers) {
+            drop(pages);
+            submission.answer(answer);
+        }
+    }
+
+    /// Whether so many bytes and pieces more are within what a request may have.
+    fn has_room(&self, (bytes, pieces): (usize, usize), sectors: u64, more: usize) -> bool {
+        (self.sectors + sectors) * SECTOR <= bytes as u64 && self.pieces + more <= pieces
+    }
+
+    /// Whether a bio can be merged there. All of a request are counted alike.
+    pub fn takes(&self, bio: &Bio, side: Side, most: (usize, usize)) -> bool {
+        let adjoins = match side {
+            Side::Back => self.end() == bio.sector,
+            Side::Front => bio.end() == self.sector,
+        };
+        let is_alike = self.op == bio.op && Arc::ptr_eq(&self.bios[0].counted.0, &bio.counted.0);
+        match self.op {
+            BlockOp::Read | BlockOp::Write => {
+                adjoins && is_alike && self.has_room(most, bio.sectors(), bio.pages.as_slice().len())
+            }
+            // One that has not been sent covers all that was answered until now.
+            BlockOp::Flush => is_alike,
+            BlockOp::Discard { .. } | BlockOp::WriteZeroes { .. } => false,
+        }
+    }
+
+    pub fn merge(&mut self, bio: Bio, side: Side) {
+        bio.count_merged();
+        self.sectors += bio.sectors();
+        self.pieces += bio.pages.as_slice().len();
+        match side {
+            Side::Back => self.bios.push(bio),
+            Side::Front => {
+                self.sector = bio.sector;
+                self.bios.insert(0, bio);
+            }
+        }
+    }
+
+    /// Whether `next` begins where this one ends, and both can be one.
+    pub fn takes_next(&self, next: &Request, most: (usize, usize)) -> bool {
+        let is_alike = self.op == next.op && Arc::ptr_eq(&self.bios[0].counted.0, &next.bios[0].counted.0);
+        self.end() == next.sector
+            && is_alike
+            && matches!(self.op, BlockOp::Read | BlockOp::Write)
+            && self.has_room(most, next.sectors, next.pieces)
+    }
+
+    /// Puts the bios of `next` behind those of this one.
+    pub fn join(&mut self, next: Request) {
+        let (volume, disk) = &next.bios[0].counted;
+        volume.joined(next.op);
+        disk.iter().for_each(|disk| disk.joined(next.op));
+        self.sectors += next.sectors;
+        self.pieces += next.pieces;
+        self.began = self.began.min(next.began);
+        self.bios.extend(next.bios);
+    }
+
+    pub fn count_end(&self, now: u64) {
+        let (volume, disk) = &self.bios[0].counted;
+        volume.end(self.op, self.sectors, self.began, now);
+        disk.iter().for_each(|disk| disk.end(self.op, self.sectors, self.began, now));
+    }
+}

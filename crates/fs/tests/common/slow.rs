@@ -1,0 +1,100 @@
+//! A disk whose requests are answered when the test says so, one by one and in any order.
+
+use machine::{
+    block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR},
+    errno::Result,
+    sync::WaitQueue,
+    BoxFuture, Errno,
+};
+use std::sync::{Arc, Mutex};
+
+/// What the device has been given.
+pub struct Given {
+    pub op: BlockOp,
+    pub sector: u64,
+    pub pages: Pieces,
+    serial: usize,
+}
+
+impl Given {
+    /// The sectors that it reads or writes.
+    pub fn sectors(&self) -> std::ops::Range<u64> {
+        self.sector..self.sector + self.pages.len() as u64 / SECTOR
+    }
+}
+
+#[derive(Default)]
+struct State {
+    given: Vec<Given>,
+    answers: Vec<Option<Result<()>>>,
+}
+
+pub struct Slow {
+    pub limits: BlockLimits,
+    pub bytes: Mutex<Vec<u8>>,
+    /// Sectors that can be neither read nor written.
+    pub bad: Mutex<Vec<u64>>,
+    state: Mutex<State>,
+    answered: WaitQueue,
+}
+
+impl Slow {
+    pub fn new(bytes: Vec<u8>, limits: BlockLimits) -> Slow {
+        let limits = BlockLimits { sectors: bytes.len() as u64 / SECTOR, block: 512, physical_block: 512, ..limits };
+        let (bytes, bad) = (Mutex::new(bytes), Mutex::default());
+        Slow { limits, bytes, bad, state: Mutex::default(), answered: WaitQueue::new() }
+    }
+
+    /// Requests that it has not answered: operation, first sector, bytes.
+    pub fn under_way(&self) -> Vec<(BlockOp, u64, usize)> {
+        let state = self.state.lock().unwrap();
+        state.given.iter().map(|given| (given.op, given.sector, given.pages.len())).collect()
+    }
+
+    /// Carries out the request that it was given as number `index` of those that are left, and answers it. Gives what it was.
+    pub fn answer(&self, index: usize) -> Given {
+        let given = self.state.lock().unwrap().given.remove(index);
+        let is_bad = self.bad.lock().unwrap().iter().any(|bad| given.sectors().contains(bad));
+        let mut bytes = self.bytes.lock().unwrap();
+        let place = (given.sector * SECTOR) as usize;
+        match given.op {
+            _ if is_bad => {}
+            BlockOp::Read => given.pages.copy_from(&bytes[place..place + given.pages.len()]),
+            BlockOp::Write => {
+                let mut written = Vec::new();
+                given.pages.copy_to(&mut written);
+                bytes[place..place + written.len()].copy_from_slice(&written);
+            }
+            _ => {}
+        }
+        drop(bytes);
+        self.state.lock().unwrap().answers[given.serial] = Some(if is_bad { Err(Errno::EIO) } else { Ok(()) });
+        self.answered.wake_all();
+        given
+    }
+
+    /// The same with all, the first first, also those that come meanwhile after `then`.
+    pub fn answer_all(&self, mut then: impl FnMut()) {
+        while !self.state.lock().unwrap().given.is_empty() {
+            self.answer(0);
+            then();
+        }
+    }
+}
+
+impl BlockDevice for Slow {
+    fn limits(&self) -> Arc<BlockLimits> {
+        Arc::new(self.limits.clone())
+    }
+
+    fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {
+        assert!(pages.len() <= self.limits.most_bytes);
+        assert!(self.limits.most_pieces == 0 || pages.as_slice().len() <= self.limits.most_pieces);
+        let state = &mut *self.state.lock().unwrap();
+        let serial = state.answers.len();
+        state.answers.push(None);
+        state.given.push(Given { op, sector, pages, serial });
+        assert!(self.limits.depth == 0 || state.given.len() <= self.limits.depth * self.limits.queues.max(1));
+        Box::pin(self.answered.wait_until(move || self.state.lock().unwrap().answers[serial]))
+    }
+}
