@@ -4,11 +4,11 @@
 mod common;
 
 use common::{slow::Slow, Kernel};
-use fs::block::{join_plugged, Queue, Scheduler, Stats};
+use fs::block::{Queue, Scheduler, Stats};
 use machine::{
     block::{BlockDevice, BlockLimits, BlockOp, Piece, Pieces},
     errno::Result,
-    BoxFuture, Errno, Memory,
+    join_all, BoxFuture, Errno, Memory,
 };
 use std::{
     sync::{atomic::Ordering::SeqCst, Arc},
@@ -119,7 +119,7 @@ fn what_adjoins_becomes_one_request_and_counts_as_merged() {
     for scheduler in [Scheduler::None, Scheduler::Deadline] {
         let bench = Bench::new(scheduler, LIMITS);
         let all = vec![bench.write(8, &[8, 9]), bench.write(10, &[10]), bench.write(7, &[7]), bench.write(20, &[20])];
-        let mut joined: BoxFuture<'_, Vec<Result<()>>> = Box::pin(join_plugged(Some(&bench.queue), all));
+        let mut joined: BoxFuture<'_, Vec<Result<()>>> = Box::pin(bench.queue.plugged(join_all(all)));
         assert!(poll(&mut joined).is_none());
         assert_eq!(bench.answer_all(), [(W, 7, 4), (W, 20, 1)], "{scheduler:?}");
         assert_eq!(poll(&mut joined), Some(vec![Ok(()); 4]));

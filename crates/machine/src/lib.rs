@@ -42,4 +42,4 @@ pub use errno::Errno;
 pub use ids::{Actor, CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
 pub use shield::{HeldShield, Shield};
-pub use task::{pause, to_completion, yield_now, BoxFuture, Spawner};
+pub use task::{join_all, pause, to_completion, yield_now, BoxFuture, Spawner};

@@ -4,7 +4,7 @@ use crate::{
     sync::{Lock, WaitQueue},
     Actor,
 };
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{future::Future, pin::Pin, task::Poll};
 
 /// A future on the heap that any CPU of the kernel may poll.
@@ -61,6 +61,29 @@ pub async fn yield_now() {
         Poll::Pending
     })
     .await
+}
+
+/// Does all of `futures` at the same time, and gives what each has answered. They are few: each wake-up polls all that are left.
+pub async fn join_all<T>(futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+    let mut all: Vec<Result<T, BoxFuture<'_, T>>> = futures.into_iter().map(Err).collect();
+    core::future::poll_fn(|context| {
+        let mut are_done = true;
+        for one in &mut all {
+            if let Err(future) = one {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(answer) => *one = Ok(answer),
+                    Poll::Pending => are_done = false,
+                }
+            }
+        }
+        if are_done {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    all.into_iter().filter_map(Result::ok).collect()
 }
 
 /// Runs `work` to its end as a task of the kernel, even if the caller stops waiting: its thread may be killed, and what

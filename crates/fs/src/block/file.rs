@@ -139,6 +139,7 @@ impl BlockFile {
 
     async fn request(&self, caller: &Caller, request: u32, data: &mut Vec<u8>) -> Result<i64> {
         let (volume, limits) = (self.volume(), self.volume().device().limits());
+        let settings = &volume.queue().settings;
         let answer_long = |data: &mut Vec<u8>, value: u64| *data = value.to_ne_bytes().to_vec();
         match request {
             raw::BLKGETSIZE64 => answer_long(data, volume.bytes()),
@@ -149,9 +150,11 @@ impl BlockFile {
             raw::BLKIOOPT | raw::BLKALIGNOFF | raw::BLKDISCARDZEROES => *data = 0u32.to_ne_bytes().to_vec(),
             raw::BLKBSZGET => answer_int(data, PAGE_SIZE),
             raw::BLKROGET => answer_int(data, limits.read_only.into()),
-            raw::BLKROTATIONAL => *data = 1u16.to_ne_bytes().to_vec(),
-            raw::BLKSECTGET => *data = ((limits.most_bytes as u64 / SECTOR) as u16).to_ne_bytes().to_vec(),
-            raw::BLKRAGET | raw::BLKFRAGET => answer_long(data, 256),
+            raw::BLKROTATIONAL => *data = u16::from(settings.is_rotational()).to_ne_bytes().to_vec(),
+            raw::BLKSECTGET => *data = ((volume.queue().most().0 as u64 / SECTOR) as u16).to_ne_bytes().to_vec(),
+            raw::BLKRAGET | raw::BLKFRAGET => {
+                answer_long(data, settings.get("read_ahead_kb", &limits) * 1024 / SECTOR);
+            }
             raw::BLKGETDISKSEQ => answer_long(data, u64::from(volume.number().1 / 16 + 1)),
             raw::BLKFLSBUF if !caller.credentials.is_privileged() => return Err(Errno::EACCES),
             raw::BLKFLSBUF => volume.sync().await?,

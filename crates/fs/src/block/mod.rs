@@ -29,7 +29,7 @@ mod volume;
 pub use disks::{Disks, EXTENDED_MAJOR};
 pub use file::BlockFile;
 pub use hold::Hold;
-pub use queue::{join_plugged, Queue, Scheduler, Settings};
+pub use queue::{Queue, Scheduler, Settings};
 pub use stats::Stats;
 pub use volume::{Driver, Identity, Volume};
 

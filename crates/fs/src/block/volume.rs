@@ -1,10 +1,6 @@
 //! A volume: a disk, or a partition of one. Its pages are in a page cache of its own, as on Linux: who writes a disk and a partition of it at once sees two truths.
 
-use super::{
-    hold::Uses,
-    queue::{join_plugged, Queue},
-    stats::Stats,
-};
+use super::{hold::Uses, queue::Queue, stats::Stats};
 use crate::{cache::MAX_SIZE, file::Frames, Caller, File, PageCache, Services, Store};
 use alloc::{
     boxed::Box,
@@ -16,6 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use machine::{
     block::{BlockDevice, BlockOp, Piece, Pieces, SECTOR},
     errno::Result,
+    join_all,
     sync::Lock,
     BoxFuture, Errno, PAGE_SIZE,
 };
@@ -65,7 +62,7 @@ impl Content {
             return self.submit(op, offset, parts.remove(0).1).await;
         }
         let all = parts.into_iter().map(|(at, part)| -> BoxFuture<'_, _> { Box::pin(self.submit(op, at, part)) });
-        join_plugged(Some(&self.queue), all.collect()).await.into_iter().collect()
+        self.queue.plugged(join_all(all.collect())).await.into_iter().collect()
     }
 }
 
@@ -92,6 +89,10 @@ impl Store for Below {
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.0.submit(BlockOp::Flush, 0, Pieces::none(&self.0.services.memory)))
+    }
+
+    fn read_ahead(&self) -> u64 {
+        self.0.queue.settings.read_ahead()
     }
 
     fn dirtied(&self, _mapped: bool) {

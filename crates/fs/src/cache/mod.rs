@@ -45,7 +45,7 @@ use pages::Pages;
 const PAGE: u64 = PAGE_SIZE as u64;
 /// To be written over what is to be zero.
 static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
-/// Read-ahead in pages: where it starts, and how far it doubles.
+/// Read-ahead in pages: where it starts, and how far it doubles unless the store says otherwise.
 const WINDOW: (u64, u64) = (16, 64);
 /// Pages for which a write sees to room below at once ([`Store::reserve`]).
 pub const RESERVED: u64 = 64;
@@ -55,14 +55,18 @@ pub const MAX_SIZE: u64 = i64::MAX as u64;
 /// What lies below a cache.
 pub trait Store: Send + Sync {
     /// Reads bytes from `offset`, the beginning of a page, on into frames that are zero; fewer than they hold only at the end of the file.
-    /// When the future is dropped, nothing may be put there any more.
+    /// When the future is dropped, a device may go on putting bytes there, until when it has a count of each frame.
     fn read<'a>(&'a self, offset: u64, to: Frames<'a>) -> BoxFuture<'a, Result<usize>>;
-    /// Writes the bytes. They may change meanwhile: then they are written again.
+    /// Writes the bytes. They may change meanwhile: then they are written again. Several writes of other bytes may be under way at once.
     fn write<'a>(&'a self, offset: u64, from: Frames<'a>) -> BoxFuture<'a, Result<()>>;
     /// Sees to it that there is room below for pages that are about to become dirty. None: there is; else it has to be waited for, and the answer is for the first of them only if they are
     /// many ([`RESERVED`]).
     fn reserve(&self, _pages: Range<u64>) -> Option<BoxFuture<'_, Result<()>>> {
         None
+    }
+    /// How many pages are read at most before somebody asks for them.
+    fn read_ahead(&self) -> u64 {
+        WINDOW.1
     }
     /// What has been written stays, also if the power fails (msync).
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
@@ -323,8 +327,9 @@ impl PageCache {
 
     /// The frame of a page, read from the store if need be. EFAULT past the end.
     async fn load(&self, index: u64) -> Result<CountedFrame<'_>> {
+        let mut alone = false;
         loop {
-            match self.step(index)? {
+            match self.step(index, alone)? {
                 Step::Have(frame) => return Ok(frame),
                 Step::Make => {
                     let frame = self.frame().await?;
@@ -350,14 +355,19 @@ impl PageCache {
                     let counted = self.frames_to_read_into(&pages)?;
                     let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
                     let room = Frames::new(&*self.services.memory, &frames, frames.len() * PAGE_SIZE);
-                    store.read(pages.start * PAGE, room).await?;
-                    self.arrive(&loading, counted);
+                    match store.read(pages.start * PAGE, room).await {
+                        Ok(_) => self.arrive(&loading, counted),
+                        // Another page may be the bad one.
+                        Err(Errno::EIO) if pages.end - pages.start > 1 => alone = true,
+                        Err(error) => return Err(error),
+                    }
                 }
             }
         }
     }
 
-    fn step(&self, index: u64) -> Result<Step<'_>> {
+    /// What is to be done to have a page; `alone`: none is to be read with it.
+    fn step(&self, index: u64, alone: bool) -> Result<Step<'_>> {
         let mut state = self.state.lock();
         if index >= state.size.div_ceil(PAGE) {
             return Err(Errno::EFAULT);
@@ -370,11 +380,9 @@ impl PageCache {
             Some(Slot::Lost) => return Err(Errno::EIO),
             None => {}
         }
-        if self.store.is_none() {
-            return Ok(Step::Make);
-        }
-        state.window = if index == state.next { (state.window * 2).min(WINDOW.1) } else { WINDOW.0 };
-        let limit = (index + state.window).min(state.size.div_ceil(PAGE));
+        let Some(store) = &self.store else { return Ok(Step::Make) };
+        state.window = if index == state.next { state.window * 2 } else { WINDOW.0 }.min(store.read_ahead().max(1));
+        let limit = (index + if alone { 1 } else { state.window }).min(state.size.div_ceil(PAGE));
         let end = state.pages.range(index..limit).next().map_or(limit, |(taken, _)| *taken);
         state.next = end;
         state.tickets += 1;

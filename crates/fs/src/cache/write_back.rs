@@ -3,11 +3,16 @@
 //! A page that a mapping may write to changes unseen. So before it is written, it is taken from all page tables, of all kernels: whoever writes to it next faults, and the page is dirty again
 //! ([`crate::Object::write`]). If somebody does so before its bytes have been taken, it stays dirty.
 
-use super::{PageCache, Slot, PAGE, WINDOW};
+use super::{PageCache, Slot, Store, PAGE};
 use crate::file::Frames;
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use core::ops::Range;
-use machine::{errno::Result, to_completion, CountedFrame, Frame};
+use machine::{errno::Result, join_all, to_completion, BoxFuture, CountedFrame, Errno, Frame, PAGE_SIZE};
+
+/// Pages that are written together if they lie one behind the other.
+const RUN: u64 = 256;
+/// Runs of a file that are on their way at the same time.
+const RUNS: usize = 8;
 
 impl PageCache {
     /// Takes the next run of dirty pages in `range` that mappings may write to from those.
@@ -17,7 +22,7 @@ impl PageCache {
             let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
             let Some((first, _)) = state.pages.range(range.clone()).find(|(_, slot)| is_dirty(slot)) else { return };
             let (first, mut end, mut any) = (*first, *first, false);
-            while end < range.end.min(first + WINDOW.1) {
+            while end < range.end.min(first + RUN) {
                 let Some(Slot::Ready { dirty: true, exposed, .. }) = state.pages.get_mut(&end) else { break };
                 any |= core::mem::replace(exposed, false);
                 end += 1;
@@ -38,7 +43,7 @@ impl PageCache {
         let first = *state.pages.range(range.clone()).find(|(_, slot)| is_dirty(slot))?.0;
         let mut frames = Vec::new();
         let (mut index, mut clean) = (first, 0);
-        while index < range.end.min(first + WINDOW.1) {
+        while index < range.end.min(first + RUN) {
             let Some(Slot::Ready { frame, dirty: dirty @ true, exposed }) = state.pages.get_mut(&index) else { break };
             *dirty = *exposed;
             clean += usize::from(!*exposed);
@@ -51,7 +56,7 @@ impl PageCache {
         Some((first..index, frames, bytes as usize))
     }
 
-    /// Writes dirty pages back. What has begun comes to its end, also if the caller does not wait for it: a store may not be told twice at once where bytes go.
+    /// Writes dirty pages back. What has begun comes to its end, also if the caller does not wait for it: a store may not be told twice at once where the same bytes go.
     pub async fn write_back(&self, start: u64, end: u64) -> Result<()> {
         if self.store.is_none() {
             return Ok(());
@@ -73,23 +78,60 @@ impl PageCache {
         let Some(store) = &self.store else { return Ok(()) };
         let mut range = start / PAGE..end.div_ceil(PAGE);
         let _flushing = self.flushing.lock().await;
+        let mut result = Ok(());
         loop {
-            self.hide_exposed(&range).await;
-            let Some((pages, counted, bytes)) = self.take_dirty(&range) else { return Ok(()) };
-            range.start = pages.end;
-            let mut writing = Writing { cache: self, pages: pages.clone(), written: false };
-            let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
-            store.write(pages.start * PAGE, Frames::new(&*self.services.memory, &frames, bytes)).await?;
-            writing.written = true;
+            let mut runs: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
+            while runs.len() < RUNS {
+                self.hide_exposed(&range).await;
+                let Some((pages, frames, bytes)) = self.take_dirty(&range) else { break };
+                range.start = pages.end;
+                let writing = Writing { cache: self, rest: alloc::vec![pages.clone()], failed: Vec::new(), pages };
+                runs.push(Box::pin(writing.write(&**store, frames, bytes)));
+            }
+            if runs.is_empty() {
+                return result;
+            }
+            // One that fails keeps no other from being written.
+            result = join_all(runs).await.into_iter().fold(result, Result::and);
         }
     }
 }
 
-/// Pages on their way to the store: dirty again unless they get there.
+/// A run of pages on its way to the store: dirty again unless they get there.
 struct Writing<'a> {
     cache: &'a PageCache,
     pages: Range<u64>,
-    written: bool,
+    /// What has not been written yet.
+    rest: Vec<Range<u64>>,
+    /// What could not be.
+    failed: Vec<Range<u64>>,
+}
+
+impl<'a> Writing<'a> {
+    /// Where something can't be written the halves are tried by themselves, and so on: a bad block keeps no page dirty but its own.
+    async fn write(mut self, store: &'a dyn Store, counted: Vec<CountedFrame<'a>>, bytes: usize) -> Result<()> {
+        let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
+        let all = Frames::new(&*self.cache.services.memory, &frames, bytes);
+        let mut result = Ok(());
+        while let Some(part) = self.rest.last().cloned() {
+            let from = (part.start - self.pages.start) as usize * PAGE_SIZE;
+            let written = store.write(part.start * PAGE, all.part(from, (part.end - part.start) as usize * PAGE_SIZE));
+            let written = written.await;
+            self.rest.pop();
+            match written {
+                Ok(()) => {}
+                Err(Errno::EIO) if part.end - part.start > 1 => {
+                    let middle = part.start + (part.end - part.start) / 2;
+                    self.rest.extend([middle..part.end, part.start..middle]);
+                }
+                Err(error) => {
+                    self.failed.push(part);
+                    result = Err(error);
+                }
+            }
+        }
+        result
+    }
 }
 
 impl Drop for Writing<'_> {
@@ -97,10 +139,7 @@ impl Drop for Writing<'_> {
         let mut state = self.cache.state.lock();
         state.writing -= (self.pages.end - self.pages.start) as usize;
         state.epoch += 1;
-        if self.written {
-            return;
-        }
-        for index in self.pages.clone() {
+        for index in self.rest.iter().chain(&self.failed).cloned().flatten() {
             if let Some(Slot::Ready { dirty, .. }) = state.pages.get_mut(&index) {
                 let was = core::mem::replace(dirty, true);
                 state.dirty.add(usize::from(!was));

@@ -313,6 +313,10 @@ impl Store for Content {
         }
     }
 
+    fn read_ahead(&self) -> u64 {
+        self.shared.disk().queue().settings.read_ahead()
+    }
+
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.commit(None))
     }

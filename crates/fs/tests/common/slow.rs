@@ -6,7 +6,10 @@ use machine::{
     sync::WaitQueue,
     BoxFuture, Errno,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    atomic::{AtomicBool, Ordering::SeqCst},
+    Arc, Mutex,
+};
 
 /// What the device has been given.
 pub struct Given {
@@ -34,6 +37,8 @@ pub struct Slow {
     pub bytes: Mutex<Vec<u8>>,
     /// Sectors that can be neither read nor written.
     pub bad: Mutex<Vec<u64>>,
+    /// It answers by itself.
+    pub at_once: AtomicBool,
     state: Mutex<State>,
     answered: WaitQueue,
 }
@@ -42,7 +47,14 @@ impl Slow {
     pub fn new(bytes: Vec<u8>, limits: BlockLimits) -> Slow {
         let limits = BlockLimits { sectors: bytes.len() as u64 / SECTOR, block: 512, physical_block: 512, ..limits };
         let (bytes, bad) = (Mutex::new(bytes), Mutex::default());
-        Slow { limits, bytes, bad, state: Mutex::default(), answered: WaitQueue::new() }
+        Slow {
+            limits,
+            bytes,
+            bad,
+            at_once: AtomicBool::new(false),
+            state: Mutex::default(),
+            answered: WaitQueue::new(),
+        }
     }
 
     /// Requests that it has not answered: operation, first sector, bytes.
@@ -54,11 +66,18 @@ impl Slow {
     /// Carries out the request that it was given as number `index` of those that are left, and answers it. Gives what it was.
     pub fn answer(&self, index: usize) -> Given {
         let given = self.state.lock().unwrap().given.remove(index);
-        let is_bad = self.bad.lock().unwrap().iter().any(|bad| given.sectors().contains(bad));
-        let mut bytes = self.bytes.lock().unwrap();
-        let place = (given.sector * SECTOR) as usize;
+        let answer = self.carry_out(&given);
+        self.state.lock().unwrap().answers[given.serial] = Some(answer);
+        self.answered.wake_all();
+        given
+    }
+
+    fn carry_out(&self, given: &Given) -> Result<()> {
+        if self.bad.lock().unwrap().iter().any(|bad| given.sectors().contains(bad)) {
+            return Err(Errno::EIO);
+        }
+        let (mut bytes, place) = (self.bytes.lock().unwrap(), (given.sector * SECTOR) as usize);
         match given.op {
-            _ if is_bad => {}
             BlockOp::Read => given.pages.copy_from(&bytes[place..place + given.pages.len()]),
             BlockOp::Write => {
                 let mut written = Vec::new();
@@ -67,10 +86,7 @@ impl Slow {
             }
             _ => {}
         }
-        drop(bytes);
-        self.state.lock().unwrap().answers[given.serial] = Some(if is_bad { Err(Errno::EIO) } else { Ok(()) });
-        self.answered.wake_all();
-        given
+        Ok(())
     }
 
     /// The same with all, the first first, also those that come meanwhile after `then`.
@@ -92,8 +108,12 @@ impl BlockDevice for Slow {
         assert!(self.limits.most_pieces == 0 || pages.as_slice().len() <= self.limits.most_pieces);
         let state = &mut *self.state.lock().unwrap();
         let serial = state.answers.len();
+        let given = Given { op, sector, pages, serial };
+        if self.at_once.load(SeqCst) {
+            return Box::pin(std::future::ready(self.carry_out(&given)));
+        }
         state.answers.push(None);
-        state.given.push(Given { op, sector, pages, serial });
+        state.given.push(given);
         assert!(self.limits.depth == 0 || state.given.len() <= self.limits.depth * self.limits.queues.max(1));
         Box::pin(self.answered.wait_until(move || self.state.lock().unwrap().answers[serial]))
     }

@@ -31,8 +31,10 @@ pub use settings::{Scheduler, Settings};
 
 use super::stats::Stats;
 use crate::Services;
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc};
 use core::{
+    future::{poll_fn, Future},
+    pin::pin,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
     task::{Context, Poll, Waker},
 };
@@ -133,6 +135,23 @@ impl Queue {
         Plug(self)
     }
 
+    /// Does `work`, with the queue plugged while it is polled for the first time: all that it asks for at once is merged.
+    pub async fn plugged<T>(self: &Arc<Self>, work: impl Future<Output = T> + Send) -> T {
+        let (mut work, mut is_first) = (pin!(work), true);
+        poll_fn(|context| {
+            if core::mem::take(&mut is_first) {
+                let plug = self.plug();
+                if let Poll::Ready(answer) = work.as_mut().poll(context) {
+                    return Poll::Ready(answer);
+                }
+                // Once more: a disk in memory answers now.
+                drop(plug);
+            }
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
     /// Takes another scheduler. What waits goes over to it.
     pub fn select(&self, scheduler: Scheduler) {
         self.settings.set_scheduler(scheduler);
@@ -216,29 +235,4 @@ impl Queue {
     pub fn limits(&self) -> Arc<BlockLimits> {
         self.device.limits()
     }
-}
-
-/// Polls all of `futures` until they are done, and gives what each has answered. `queue` is plugged while they are polled for the first time, so that what they ask for is merged.
-pub async fn join_plugged<T>(queue: Option<&Arc<Queue>>, futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-    let mut waiting: Vec<core::result::Result<T, BoxFuture<'_, T>>> = futures.into_iter().map(Err).collect();
-    let mut is_first = true;
-    core::future::poll_fn(|context| {
-        let _plug = core::mem::take(&mut is_first).then(|| queue.map(Queue::plug));
-        let mut all = true;
-        for one in &mut waiting {
-            if let Err(future) = one {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(answer) => *one = Ok(answer),
-                    Poll::Pending => all = false,
-                }
-            }
-        }
-        if all {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    waiting.into_iter().filter_map(core::result::Result::ok).collect()
 }

@@ -7,6 +7,8 @@ const MS: u64 = 1_000_000;
 /// BLKDEV_MIN_RQ, and as many as a kernel can keep.
 const LEAST_REQUESTS: usize = 4;
 const MOST_REQUESTS: usize = 4096;
+/// Pages; whatever the setting is.
+const MOST_READ_AHEAD: usize = 4096;
 
 /// Who decides which request the device gets next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +20,9 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    const ALL: [(Scheduler, &'static str); 2] = [(Scheduler::None, "none"), (Scheduler::Deadline, "mq-deadline")];
+    const ALL: [Scheduler; 2] = [Scheduler::None, Scheduler::Deadline];
+    /// What they are called.
+    pub const NAMES: [&'static str; 2] = ["none", "mq-deadline"];
 
     /// As Linux chooses: a disk of one queue has one that orders.
     pub fn of(limits: &BlockLimits) -> Scheduler {
@@ -31,14 +35,14 @@ impl Scheduler {
 
     /// EINVAL: there is none of that name.
     pub fn named(name: &str) -> Result<Scheduler> {
-        // Linux's kernels before 5.0 called them so.
+        // Its other name (MODULE_ALIAS of Linux).
         let name = if name == "deadline" { "mq-deadline" } else { name };
-        Self::ALL.iter().find(|(_, known)| *known == name).map(|(it, _)| *it).ok_or(Errno::EINVAL)
+        Self::ALL.into_iter().find(|scheduler| scheduler.name() == name).ok_or(Errno::EINVAL)
     }
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        Self::ALL[usize::from(self == Scheduler::Deadline)].1
+        Self::NAMES[self as usize]
     }
 }
 
@@ -143,7 +147,7 @@ impl Settings {
 
     /// The scheduler.
     pub fn scheduler(&self) -> Scheduler {
-        Scheduler::ALL[usize::from(self.scheduler.load(Relaxed) != 0)].0
+        Scheduler::ALL[usize::from(self.scheduler.load(Relaxed) != 0)]
     }
 
     pub(super) fn set_scheduler(&self, scheduler: Scheduler) {
@@ -157,7 +161,7 @@ impl Settings {
 
     /// Pages that are read before a sequential reader asks for them, at most.
     pub fn read_ahead(&self) -> u64 {
-        (self.read_ahead_kb.load(Relaxed) * 1024 / PAGE_SIZE) as u64
+        (self.read_ahead_kb.load(Relaxed) / (PAGE_SIZE / 1024)).min(MOST_READ_AHEAD) as u64
     }
 
     /// Bytes and pieces of one request.
