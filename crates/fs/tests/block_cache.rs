@@ -203,3 +203,86 @@ fn parts_of_a_file_are_written_back_at_the_same_time() {
     assert!(poll(&mut again).is_none());
     assert_eq!(disk.device.under_way(), [(BlockOp::Write, 0, 4096)]);
 }
+
+#[test]
+fn direct_transfers_agree_with_the_pages() {
+    let disk = Disk::new(64);
+    let (cached, direct) = (disk.open(OpenFlags::RDWR), disk.open(OpenFlags::RDWR | OpenFlags::DIRECT));
+    let read = |file: &BlockFile, at: u64, bytes: usize| {
+        let mut to = vec![0; bytes];
+        let read = block_on(file.read_at(&mut to, at))?;
+        to.truncate(read);
+        Ok::<_, Errno>(to)
+    };
+    // Dirty pages are written first, those of other places are not.
+    block_on(cached.write_at(&[1; 3 * 4096], 0)).unwrap();
+    assert_eq!(read(&direct, 4096, 512), Ok(vec![1; 512]));
+    let on_disk = |at: usize| disk.device.bytes.lock().unwrap()[at];
+    assert_eq!((on_disk(1), on_disk(4097), on_disk(2 * 4096 + 1)), (0, 1, 0));
+    // A sector in a page that is dirty, and one in a page that is clean: the rest stays.
+    block_on(cached.write_at(&[2; 4096], 8192)).unwrap();
+    assert_eq!(block_on(direct.write_at(&[3; 1024], 8192 - 512)), Ok(1024));
+    let expected = [vec![1; 3584], vec![3; 1024], vec![2; 3584]].concat();
+    assert_eq!(read(&cached, 4096, 8192), Ok(expected.clone()));
+    assert_eq!(read(&direct, 4096, 8192), Ok(expected));
+    // The end of the disk.
+    let end = 64 * 4096;
+    assert_eq!(read(&direct, end - 512, 4096).map(|bytes| bytes.len()), Ok(512));
+    assert_eq!((read(&direct, end, 512), read(&direct, end + 100, 7)), (Ok(vec![]), Ok(vec![])));
+    assert_eq!(block_on(direct.write_at(&[1; 1024], end - 512)), Ok(512));
+    assert_eq!(block_on(direct.write_at(&[1; 512], end)), Err(Errno::ENOSPC));
+    for (at, bytes) in [(1, 512), (512, 511), (0, 100)] {
+        assert_eq!(read(&direct, at, bytes), Err(Errno::EINVAL));
+        assert_eq!(block_on(direct.write_at(&vec![0; bytes], at)), Err(Errno::EINVAL));
+    }
+    // A bad sector is an error, and nobody hears of it later.
+    disk.device.bad.lock().unwrap().push(100);
+    assert_eq!(block_on(direct.write_at(&[0; 1024], 99 * 512)), Err(Errno::EIO));
+    assert_eq!(read(&direct, 100 * 512, 512), Err(Errno::EIO));
+    drop((cached, direct));
+}
+
+#[test]
+fn direct_writes_go_side_by_side_but_not_of_the_same_pages() {
+    let disk = Disk::new(64).slowly();
+    let direct = disk.open(OpenFlags::RDWR | OpenFlags::DIRECT);
+    let write = |byte: u8, page: u64| -> BoxFuture<'_, Result<usize>> {
+        let direct = direct.clone();
+        Box::pin(async move { direct.write_at(&[byte; 4096], page * PAGE).await })
+    };
+    let mut all = [write(1, 3), write(2, 7), write(3, 3)];
+    all.iter_mut().for_each(|one| assert_eq!(poll(one), None));
+    let at = |page: u64| (BlockOp::Write, page * 8, 4096);
+    assert_eq!(disk.device.under_way(), [at(3), at(7)]);
+    // The first is given up, and still goes before the others of its place: another direct one, and one through the cache that is synced.
+    let [first, mut second, mut third] = all;
+    drop(first);
+    assert_eq!(poll(&mut third), None);
+    let cached = disk.open(OpenFlags::RDWR);
+    let mut change: BoxFuture<'_, Result<usize>> = Box::pin(async { cached.write_at(&[4; 4096], 3 * PAGE).await });
+    assert_eq!(poll(&mut change), Some(Ok(4096)));
+    let mut sync = cached.sync(false);
+    assert_eq!(poll(&mut sync), None);
+    disk.kernel.tasks.run_now();
+    assert_eq!(disk.device.under_way(), [at(3), at(7)]);
+    drop(disk.device.answer(0));
+    disk.kernel.tasks.run_now();
+    disk.kernel.tasks.run_now();
+    assert_eq!((poll(&mut second), poll(&mut third)), (None, None));
+    assert_eq!(disk.device.bytes.lock().unwrap()[3 * 4096], 1);
+    for _ in 0..20 {
+        disk.answer_all();
+        if poll(&mut second).is_some() {
+            second = Box::pin(std::future::pending());
+        }
+        if poll(&mut third).is_some() {
+            third = Box::pin(std::future::pending());
+        }
+        if poll(&mut sync).is_some() {
+            sync = Box::pin(std::future::pending());
+        }
+    }
+    let bytes = disk.device.bytes.lock().unwrap();
+    assert_eq!(bytes[7 * 4096], 2);
+    assert!([3, 4].contains(&bytes[3 * 4096]), "the one that was given up came last");
+}

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{slow::Slow, Kernel};
+use common::{slow::Slow, Kernel, Random};
 use fs::block::{Queue, Scheduler, Stats};
 use machine::{
     block::{BlockDevice, BlockLimits, BlockOp, Piece, Pieces},
@@ -275,18 +275,6 @@ fn another_scheduler_takes_over_what_waits() {
     assert!(all.iter_mut().all(|one| poll(one) == Some(Ok(()))));
 }
 
-/// xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-}
-
 /// What somebody asked for.
 struct Actor<'a> {
     asked: Option<Asked<'a>>,
@@ -301,7 +289,7 @@ struct Actor<'a> {
 #[test]
 fn random_requests_are_carried_out_once_each_and_what_is_read_was_there() {
     for seed in 1..400u64 {
-        let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let random = &mut Random::new(seed);
         let scheduler = if seed % 2 == 0 { Scheduler::None } else { Scheduler::Deadline };
         let most_pieces = [0, 5, 9][random.below(3) as usize];
         let depth = [0, 1, 2, 7][random.below(4) as usize];

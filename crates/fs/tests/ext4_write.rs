@@ -345,3 +345,94 @@ fn msync_makes_what_a_mapping_has_written_last() {
     let after = mount(disk.bytes.lock().unwrap().clone());
     assert!(after.process.read("/file").unwrap() == [7; 5000]);
 }
+
+/// FALLOC_FL_KEEP_SIZE, with FALLOC_FL_PUNCH_HOLE.
+const PUNCH: u32 = 1 | 2;
+
+/// Random reads and writes of a file through the cache and past it, among truncations, holes and blocks that were allocated ahead: all see the same bytes, and so does who mounts the disk again.
+#[test]
+fn direct_and_cached_transfers_agree_with_a_model() {
+    for seed in 1..=24 {
+        let mut random = Random::new(seed);
+        let block = ["1024", "4096"][seed as usize % 2];
+        let mounted = mount(image(16 << 10, &["-b", block]));
+        let process = &mounted.process;
+        let cached = process.open("/f", OpenFlags::RDWR | OpenFlags::CREAT).unwrap();
+        let direct = process.open("/f", OpenFlags::RDWR | OpenFlags::DIRECT).unwrap();
+        let appends = process.open("/f", OpenFlags::WRONLY | OpenFlags::DIRECT | OpenFlags::APPEND).unwrap();
+        let mut model: Vec<u8> = Vec::new();
+        let put = |model: &mut Vec<u8>, at: usize, bytes: &[u8]| {
+            model.resize(model.len().max(at + bytes.len()), 0);
+            model[at..at + bytes.len()].copy_from_slice(bytes);
+        };
+        for step in 0..150u64 {
+            let what = format!("seed {seed} step {step}");
+            let (at, count) = (random.below(200 << 10), 1 + random.below(40_000));
+            let sectors = |count: u64| (count / 512).max(1) as usize * 512;
+            let text = |count: usize| vec![1 + (step % 255) as u8; count];
+            mounted.kernel.clock.advance(random.below(8) * 1_000_000_000);
+            mounted.kernel.tasks.run_now();
+            match random.below(12) {
+                0..2 => {
+                    let text = text(count as usize);
+                    assert_eq!(block_on(cached.write_at(&text, at)), Ok(text.len()), "{what}");
+                    put(&mut model, at as usize, &text);
+                }
+                // Whole sectors, whole blocks, or what begins at the end of the file.
+                2..5 => {
+                    let unit = [512, 4096][random.below(2) as usize];
+                    let (at, text) = (at / unit * unit, text(sectors(count).next_multiple_of(unit as usize)));
+                    assert_eq!(block_on(direct.write_at(&text, at)), Ok(text.len()), "{what}");
+                    put(&mut model, at as usize, &text);
+                }
+                5 => {
+                    let text = text(sectors(count));
+                    let expected = if model.len() % 512 == 0 { Ok(text.len()) } else { Err(Errno::EINVAL) };
+                    assert_eq!(block_on(appends.write(&text)), expected, "{what}");
+                    if expected.is_ok() {
+                        model.extend(text);
+                    }
+                }
+                6..8 => {
+                    let (file, at, count) = match random.below(2) {
+                        0 => (&cached, at, count as usize),
+                        _ => (&direct, at / 512 * 512, sectors(count)),
+                    };
+                    let mut found = vec![0xee; count];
+                    let read = block_on(file.read_at(&mut found, at)).unwrap();
+                    let (from, end) = (model.len().min(at as usize), model.len().min(at as usize + count));
+                    assert!(found[..read] == model[from..end], "{what}: {read} bytes at {at}");
+                }
+                8 => {
+                    let size = [at, at / 512 * 512, at / 4096 * 4096][random.below(3) as usize];
+                    let set = SetAttributes { size: Some(size), ..Default::default() };
+                    block_on(cached.set_attributes(&process.caller, set)).unwrap();
+                    model.resize(size as usize, 0);
+                }
+                9 => {
+                    let mode = random.below(2) as u32;
+                    block_on(cached.allocate(mode, at, count)).unwrap();
+                    if mode == 0 {
+                        let end = model.len().max((at + count) as usize);
+                        model.resize(end, 0);
+                    }
+                }
+                10 => {
+                    block_on(cached.allocate(PUNCH, at, count)).unwrap();
+                    let (from, end) = (model.len().min(at as usize), model.len().min((at + count) as usize));
+                    model[from..end].fill(0);
+                }
+                _ => block_on(cached.sync(false)).unwrap(),
+            }
+            let size = block_on(cached.attributes()).unwrap().size;
+            assert_eq!(size as usize, model.len(), "{what}");
+        }
+        for (at, count) in [(100, 512), (512, 100), (1, 1)] {
+            assert_eq!(block_on(direct.write_at(&vec![1; count], at)), Err(Errno::EINVAL));
+        }
+        drop((cached, direct, appends));
+        let again = mount(mounted.unmount());
+        assert!(again.process.read("/f").unwrap() == model, "seed {seed}: mounted again");
+        again.unmount();
+    }
+}

@@ -55,33 +55,24 @@ impl BlockFile {
         self.hold.volume()
     }
 
-    /// EINVAL: a transfer past the cache (O_DIRECT) is not of whole blocks.
-    fn check_direct(&self, at: u64, bytes: usize) -> Result<()> {
-        let block = u64::from(self.volume().device().limits().block);
-        let whole = at.is_multiple_of(block) && (bytes as u64).is_multiple_of(block);
-        if whole || !self.flags.get().contains(OpenFlags::DIRECT) {
-            Ok(())
-        } else {
-            Err(Errno::EINVAL)
-        }
-    }
-
     fn read_here<'a>(
         &'a self,
         to: Destination<'a>,
         at: u64,
         mut position: Option<AsyncGuard<'a, u64>>,
     ) -> Transfer<'a> {
-        if let Err(error) = self.check_direct(at, to.len()) {
-            return Transfer::Done(Err(error));
-        }
         let mut have = move |read: usize| {
             if let Some(position) = position.as_deref_mut() {
                 *position += read as u64;
             }
             read
         };
-        match self.volume().cache().read(to, at) {
+        let cache = self.volume().cache();
+        let moving = match self.flags.get().contains(OpenFlags::DIRECT) {
+            true => cache.read_direct(to, at),
+            false => cache.read(to, at),
+        };
+        match moving {
             Transfer::Done(read) => Transfer::Done(read.map(have)),
             Transfer::Later(moving) => Transfer::later(async move { moving.await.map(&mut have) }),
         }
@@ -94,9 +85,6 @@ impl BlockFile {
         mut position: Option<AsyncGuard<'a, u64>>,
     ) -> Transfer<'a> {
         let (flags, end) = (self.flags.get(), self.volume().bytes());
-        if let Err(error) = self.check_direct(at, from.len()) {
-            return Transfer::Done(Err(error));
-        }
         if self.volume().device().limits().read_only {
             return Transfer::Done(Err(Errno::EPERM));
         }
@@ -104,8 +92,12 @@ impl BlockFile {
             return Transfer::Done(if from.is_empty() { Ok(0) } else { Err(Errno::ENOSPC) });
         }
         from.limit(usize::try_from(end - at).unwrap_or(usize::MAX));
-        let moving = self.volume().cache().write(from, Some(at), |_, _| Ok(()));
-        let through = flags.intersects(OpenFlags::DSYNC | OpenFlags::DIRECT);
+        let cache = self.volume().cache();
+        let moving = match flags.contains(OpenFlags::DIRECT) {
+            true => cache.write_direct(from, Some(at), |_, _| Ok(())),
+            false => cache.write(from, Some(at), |_, _| Ok(())),
+        };
+        let through = flags.intersects(OpenFlags::DSYNC);
         let mut have = move |(start, written): (u64, usize)| {
             if let Some(position) = position.as_deref_mut() {
                 *position = start + written as u64;
@@ -118,9 +110,7 @@ impl BlockFile {
                 let written = have(moving.await?);
                 if through {
                     self.volume().write_back(at, at + written as u64).await?;
-                }
-                if flags.intersects(OpenFlags::DSYNC) {
-                    self.volume().sync().await?;
+                    self.volume().flush().await?;
                 }
                 Ok(written)
             }),

@@ -1,7 +1,11 @@
 //! A volume: a disk, or a partition of one. Its pages are in a page cache of its own, as on Linux: who writes a disk and a partition of it at once sees two truths.
 
 use super::{hold::Uses, queue::Queue, stats::Stats};
-use crate::{cache::MAX_SIZE, file::Frames, Caller, File, PageCache, Services, Store};
+use crate::{
+    cache::{DirectUnits, MAX_SIZE},
+    file::Frames,
+    Caller, File, PageCache, Services, Store,
+};
 use alloc::{
     boxed::Box,
     string::String,
@@ -89,6 +93,11 @@ impl Store for Below {
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.0.submit(BlockOp::Flush, 0, Pieces::none(&self.0.services.memory)))
+    }
+
+    fn direct(&self) -> Option<DirectUnits> {
+        let block = self.0.queue.limits().block;
+        Some(DirectUnits { sector: block, block })
     }
 
     fn read_ahead(&self) -> u64 {

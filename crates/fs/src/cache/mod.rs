@@ -10,6 +10,7 @@
 //! slot, and an answer that does not find its own ticket is thrown away. A reader that is interrupted
 //! (its future dropped) takes its tickets with it and wakes those who waited for them.
 
+mod direct;
 mod flusher;
 mod holders;
 mod lent;
@@ -20,6 +21,7 @@ mod size;
 mod transfer;
 mod write_back;
 
+pub use direct::DirectUnits;
 pub use flusher::{Flusher, Settings as WriteBackSettings};
 pub use holders::Holders;
 pub use services::{Clock, Mappers, Services};
@@ -67,6 +69,10 @@ pub trait Store: Send + Sync {
     /// How many pages are read at most before somebody asks for them.
     fn read_ahead(&self) -> u64 {
         WINDOW.1
+    }
+    /// What reads and writes past the cache must be made of. None: there are none.
+    fn direct(&self) -> Option<DirectUnits> {
+        None
     }
     /// What has been written stays, also if the power fails (msync).
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
@@ -117,6 +123,8 @@ struct State {
     epoch: u64,
     /// Pages that others have or had copies of (lent.rs).
     copies: BTreeMap<u64, Copies>,
+    /// Pages that direct writes are about (direct.rs).
+    direct: Vec<Range<u64>>,
     /// How often pages were lost: see [`Object::losses`].
     losses: u64,
 }
@@ -219,6 +227,7 @@ impl PageCache {
                 writing: 0,
                 epoch: 0,
                 copies: BTreeMap::new(),
+                direct: Vec::new(),
                 losses: 0,
             }),
             loaded: WaitQueue::new(),

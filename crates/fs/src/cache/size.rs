@@ -27,7 +27,7 @@ impl PageCache {
             // Its end becomes zero.
             self.take_copies_back(size / PAGE..size / PAGE + 1).await;
         }
-        let flushing = self.flushing.lock().await;
+        let flushing = self.settled().await;
         below.await?;
         self.resize(size);
         // Address spaces are asked without our locks: one that syncs a mapping may be waiting for them. A
@@ -88,7 +88,7 @@ impl PageCache {
     /// Pages `first..end` become a hole in the store by `below`, and are not here any more either.
     pub async fn punch_through(&self, first: u64, end: u64, below: BoxFuture<'_, Result<()>>) -> Result<()> {
         let writer = self.writer.lock().await;
-        let flushing = self.flushing.lock().await;
+        let flushing = self.settled().await;
         below.await?;
         {
             let mut state = self.state.lock();
@@ -114,7 +114,7 @@ impl PageCache {
         if end > MAX_SIZE {
             return Err(Errno::EFBIG);
         }
-        let _flushing = self.flushing.lock().await;
+        let _flushing = self.settled().await;
         below.await?;
         let mut state = self.state.lock();
         if !keep_size {
@@ -125,7 +125,7 @@ impl PageCache {
 
     /// Nobody has the file any more, and it is to go: forgets all pages, when none is on its way to the store.
     pub(crate) async fn discard(&self) {
-        let _flushing = self.flushing.lock().await;
+        let _flushing = self.settled().await;
         self.resize(0);
     }
 
@@ -137,11 +137,10 @@ impl PageCache {
             let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
             let clean = state.pages.range(first..end).filter(|(_, slot)| !is_dirty(slot)).map(|(index, _)| *index);
             let clean: Vec<u64> = clean.collect();
-            if clean.is_empty() {
+            clean.iter().for_each(|index| state.pages.remove(index));
+            if !state.lose(first, end) && clean.is_empty() {
                 return;
             }
-            clean.iter().for_each(|index| state.pages.remove(index));
-            state.lose(first, end);
         }
         self.loaded.wake_all();
         self.withdraw(first, end, false).await;

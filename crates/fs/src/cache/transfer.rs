@@ -119,7 +119,7 @@ impl PageCache {
         }
     }
 
-    fn write_locked<'a>(
+    pub(super) fn write_locked<'a>(
         &'a self,
         writer: machine::sync::AsyncGuard<'a, ()>,
         mut from: Source<'a>,

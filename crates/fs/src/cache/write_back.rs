@@ -77,7 +77,7 @@ impl PageCache {
     async fn write_back_now(&self, start: u64, end: u64) -> Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
         let mut range = start / PAGE..end.div_ceil(PAGE);
-        let _flushing = self.flushing.lock().await;
+        let _flushing = self.settled().await;
         let mut result = Ok(());
         loop {
             let mut runs: Vec<BoxFuture<'_, Result<()>>> = Vec::new();

@@ -4,7 +4,11 @@
 //! disk after his write has been answered.
 
 use super::{errno, ranges::Ranges, Shared};
-use crate::{cache::RESERVED, file::Frames, PageCache, Store, Timestamp};
+use crate::{
+    cache::{DirectUnits, RESERVED},
+    file::Frames,
+    PageCache, Store, Timestamp,
+};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -311,6 +315,10 @@ impl Store for Content {
             Some(Ok(true)) => None,
             _ => Some(Box::pin(self.reserve_waiting(pages))),
         }
+    }
+
+    fn direct(&self) -> Option<DirectUnits> {
+        Some(DirectUnits { sector: self.shared.disk().device().limits().block, block: self.block() as u32 })
     }
 
     fn read_ahead(&self) -> u64 {

@@ -154,6 +154,22 @@ impl Node {
         attributes
     }
 
+    /// Where a file may be written. EFBIG: it would have blocks that no number names.
+    fn permit(&self) -> impl Fn(u64, u64) -> Result<()> + Send + use<> {
+        let most = u64::from(u32::MAX) * u64::from(self.shared.volume.superblock().block_bytes);
+        move |start, _| if start >= most { Err(Errno::EFBIG) } else { Ok(()) }
+    }
+
+    /// Contents change by a write.
+    fn note_write<'a>(&'a self, writing: Transfer<'a, (u64, usize)>) -> Transfer<'a, (u64, usize)> {
+        writing.inspect(|(_, bytes)| {
+            if let (true, Some((_, content))) = (*bytes > 0, &self.contents) {
+                content.changed(self.now());
+                self.read.store(false, Relaxed);
+            }
+        })
+    }
+
     /// relatime: only the first read after a change is worth noting, and one a day.
     fn notes(&self) -> bool {
         !self.read.load(Relaxed) && !self.shared.volume.is_read_only()
@@ -377,18 +393,27 @@ impl Inode for Node {
     }
 
     fn write<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {
-        let (cache, content) = match self.file() {
-            Ok(file) => file,
-            Err(error) => return Transfer::Done(Err(error)),
-        };
-        let most = u64::from(u32::MAX) * u64::from(self.shared.volume.superblock().block_bytes);
-        let permit = move |start: u64, _| if start >= most { Err(Errno::EFBIG) } else { Ok(()) };
-        cache.write(from, at.offset(), permit).inspect(|(_, bytes)| {
-            if *bytes > 0 {
-                content.changed(self.now());
-                self.read.store(false, Relaxed);
+        match self.file() {
+            Ok((cache, _)) => self.note_write(cache.write(from, at.offset(), self.permit())),
+            Err(error) => Transfer::Done(Err(error)),
+        }
+    }
+
+    fn read_direct<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+        match self.file() {
+            Ok((cache, _)) => {
+                self.was_read();
+                cache.read_direct(to, offset)
             }
-        })
+            Err(error) => Transfer::Done(Err(error)),
+        }
+    }
+
+    fn write_direct<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {
+        match self.file() {
+            Ok((cache, _)) => self.note_write(cache.write_direct(from, at.offset(), self.permit())),
+            Err(error) => Transfer::Done(Err(error)),
+        }
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {

@@ -150,6 +150,10 @@ pub trait UserBuffer: Send {
     fn take(&mut self, to: &mut [u8]) -> usize;
     /// The same, into a frame.
     fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize;
+    /// Whether the next `bytes` bytes lie in buffers that begin at multiples of `at` and have multiples of `length` bytes: a disk reads and writes no others.
+    fn is_aligned(&self, _bytes: usize, _at: usize, _length: usize) -> bool {
+        true
+    }
 }
 
 /// Bytes in frames, page behind page: frames that another kernel has lent until the transfer is over, or those of a page cache.
@@ -261,6 +265,14 @@ impl<'a> Destination<'a> {
         self.len() == 0
     }
 
+    /// See [`UserBuffer::is_aligned`]; any memory but a program's is.
+    pub fn is_aligned(&self, at: usize, length: usize) -> bool {
+        match self {
+            Destination::User(user, bytes) => user.is_aligned(*bytes, at, length),
+            _ => true,
+        }
+    }
+
     /// The buffer, for a file that can use nothing else. Errors: [`NEEDS_BUFFER`].
     pub fn buffer(self) -> Result<&'a mut [u8]> {
         match self {
@@ -353,6 +365,14 @@ impl<'a> Source<'a> {
     /// Whether nothing more is to be written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// See [`UserBuffer::is_aligned`]; any memory but a program's is.
+    pub fn is_aligned(&self, at: usize, length: usize) -> bool {
+        match self {
+            Source::User(user, bytes) => user.is_aligned(*bytes, at, length),
+            _ => true,
+        }
     }
 
     /// The buffer, for a file that can use nothing else. Errors: [`NEEDS_BUFFER`].

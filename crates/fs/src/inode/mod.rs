@@ -260,6 +260,14 @@ pub trait Inode: Any + Send + Sync {
     fn write<'a>(&'a self, _from: Source<'a>, _at: WriteAt) -> Transfer<'a, (u64, usize)> {
         Transfer::Done(Err(Errno::EINVAL))
     }
+    /// Reads for a file that is open with O_DIRECT. Where there is no way past the page cache it goes through that.
+    fn read_direct<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+        self.read(to, offset)
+    }
+    /// Writes likewise.
+    fn write_direct<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {
+        self.write(from, at)
+    }
     /// fallocate(2).
     fn allocate(&self, _mode: u32, _offset: u64, _len: u64) -> BoxFuture<'_, Result<()>> {
         ready(Err(Errno::EOPNOTSUPP))

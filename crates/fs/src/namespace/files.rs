@@ -187,17 +187,25 @@ impl RegularFile {
             return Transfer::later(async move {
                 let _reading = reading;
                 sharers.recall(&[lease::OWN]).await;
-                let read = inode.read(to, offset).await?;
+                let read = self.read_inode(to, offset).await?;
                 Ok(self.have_read(read, position.as_deref_mut()))
             });
         }
-        match inode.read(to, offset) {
+        match self.read_inode(to, offset) {
             Transfer::Done(read) => Transfer::Done(read.map(|read| self.have_read(read, position.as_deref_mut()))),
             Transfer::Later(moving) => Transfer::later(async move {
                 let _reading = reading;
                 let read = moving.await?;
                 Ok(self.have_read(read, position.as_deref_mut()))
             }),
+        }
+    }
+
+    #[inline(always)]
+    fn read_inode<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+        match self.opened.flags().contains(OpenFlags::DIRECT) {
+            true => self.opened.at.inode().read_direct(to, offset),
+            false => self.opened.at.inode().read(to, offset),
         }
     }
 
@@ -228,7 +236,11 @@ impl RegularFile {
         }
         let place = if appends { WriteAt::End } else { WriteAt::Offset(offset) };
         let inode = self.opened.at.inode();
-        match inode.write(from, place) {
+        let moving = match flags.contains(OpenFlags::DIRECT) {
+            true => inode.write_direct(from, place),
+            false => inode.write(from, place),
+        };
+        match moving {
             Transfer::Done(Ok(written)) if !flags.intersects(OpenFlags::DSYNC) => {
                 Transfer::Done(Ok(self.have_written(written, position.as_deref_mut())))
             }

@@ -178,6 +178,15 @@ impl UserBuffer for ProgramBuffer<'_> {
     fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize {
         self.advance(bytes, |space, at, part| space.take_frame(at, to, offset + part.start, part.len()))
     }
+    fn is_aligned(&self, bytes: usize, at: usize, length: usize) -> bool {
+        let mut left = bytes;
+        let mut next = |start: UserAddr, len: usize| {
+            let part = len.min(left);
+            left -= part;
+            part == 0 || (start.0 as usize).is_multiple_of(at) && part.is_multiple_of(length)
+        };
+        next(self.at, self.left) && self.rest.iter().all(|segment| next(segment.at, segment.len))
+    }
 }
 
 /// The caller of a system call, made when a file asks for it first: it takes two locks and a copy, and few files ask.
