@@ -99,3 +99,16 @@ pub struct ObjectId {
     pub owner: KernelId,
     pub serial: u64,
 }
+
+/// What sync_file_range(2) is to do: with bytes `start..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncRange {
+    pub start: u64,
+    pub end: u64,
+    /// Wait for what is on its way already (SYNC_FILE_RANGE_WAIT_BEFORE).
+    pub waits_before: bool,
+    /// Begin to write what is dirty (SYNC_FILE_RANGE_WRITE).
+    pub writes: bool,
+    /// Wait for all that is on its way then (SYNC_FILE_RANGE_WAIT_AFTER).
+    pub waits_after: bool,
+}

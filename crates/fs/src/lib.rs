@@ -50,7 +50,7 @@ pub mod union;
 
 pub use abi::{
     Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags, PathOp,
-    SetAttributes, SetWhen, Timestamp, Whence, XattrOp,
+    SetAttributes, SetWhen, SyncRange, Timestamp, Whence, XattrOp,
 };
 pub use cache::{Clock, Holders, Mappers, PageCache, Services, Store, WriteBackSettings};
 pub use file::{

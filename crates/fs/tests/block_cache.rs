@@ -6,7 +6,7 @@ mod common;
 use common::{block_on, slow::Slow, Kernel};
 use fs::{
     block::{BlockFile, Disks, Volume},
-    File, Object, OpenFlags,
+    File, Object, OpenFlags, SyncRange,
 };
 use machine::{
     block::{BlockLimits, BlockOp},
@@ -285,4 +285,49 @@ fn direct_writes_go_side_by_side_but_not_of_the_same_pages() {
     let bytes = disk.device.bytes.lock().unwrap();
     assert_eq!(bytes[7 * 4096], 2);
     assert!([3, 4].contains(&bytes[3 * 4096]), "the one that was given up came last");
+}
+
+#[test]
+fn sync_file_range_writes_its_pages_and_waits_as_it_is_told() {
+    let disk = Disk::new(64);
+    let file = disk.open(OpenFlags::RDWR);
+    let sync = |pages: std::ops::Range<u64>, [waits_before, writes, waits_after]: [bool; 3]| {
+        let (start, end) = (pages.start * PAGE, pages.end * PAGE);
+        file.sync_range(SyncRange { start, end, waits_before, writes, waits_after })
+    };
+    block_on(file.write_at(&[1; 4 * PAGE as usize], 0)).unwrap();
+    let disk = disk.slowly();
+    let write = |page: u64, pages: usize| (BlockOp::Write, page * 8, pages * PAGE as usize);
+    // Nothing is asked for, or nothing is on its way: it is done.
+    assert_eq!(block_on(sync(0..4, [false; 3])), Ok(()));
+    assert_eq!(block_on(sync(0..4, [true, false, true])), Ok(()));
+    assert!(disk.device.under_way().is_empty());
+    // It is begun, and nobody waits.
+    assert_eq!(poll(&mut sync(0..1, [false, true, false])), Some(Ok(())));
+    assert_eq!(disk.device.under_way(), [write(0, 1)]);
+    // Who asks for more meanwhile waits: there is one task for a file.
+    let mut more = sync(1..2, [false, true, false]);
+    assert_eq!(poll(&mut more), None);
+    let mut before = sync(0..1, [true, false, false]);
+    let mut after = sync(0..1, [false, false, true]);
+    assert_eq!((poll(&mut before), poll(&mut after)), (None, None));
+    disk.answer_all();
+    assert_eq!((poll(&mut before), poll(&mut after)), (Some(Ok(())), Some(Ok(()))));
+    assert_eq!(poll(&mut more), Some(Ok(())));
+    assert_eq!(disk.device.under_way(), [write(1, 1)]);
+    disk.answer_all();
+    // All three: the rest of the range, and no flush.
+    let mut all = sync(0..4, [true; 3]);
+    assert_eq!(poll(&mut all), None);
+    assert_eq!(disk.device.under_way(), [write(2, 2)]);
+    disk.answer_all();
+    assert_eq!(poll(&mut all), Some(Ok(())));
+    assert!(disk.device.under_way().is_empty());
+    // An error is told to who waits, once.
+    disk.device.at_once.store(true, SeqCst);
+    block_on(file.write_at(&[1; 10], 5 * PAGE)).unwrap();
+    disk.device.bad.lock().unwrap().push(40);
+    assert_eq!(block_on(sync(5..6, [false, true, false])), Ok(()));
+    assert_eq!(block_on(sync(5..6, [false, false, true])), Err(Errno::EIO));
+    assert_eq!(block_on(sync(5..6, [false, false, true])), Ok(()));
 }

@@ -6,7 +6,7 @@ use crate::{
     cache::MAX_SIZE,
     file::{lacks, ready, Access, Destination, Source, Transfer},
     namespace::{nodes, Location},
-    Attributes, Caller, Control, ControlAnswer, File, Kind, Object, OpenFlags, SetAttributes, Whence,
+    Attributes, Caller, Control, ControlAnswer, File, Kind, Object, OpenFlags, SetAttributes, SyncRange, Whence,
 };
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
 use core::{
@@ -282,6 +282,16 @@ impl File for BlockFile {
         Box::pin(async move {
             let synced = self.volume().sync().await;
             self.failed_since().and(synced)
+        })
+    }
+
+    fn sync_range(&self, range: SyncRange) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let written = self.volume().cache().sync_range(range).await;
+            match range.waits_before || range.waits_after {
+                true => self.failed_since().and(written),
+                false => written,
+            }
         })
     }
 

@@ -147,6 +147,8 @@ pub struct PageCache {
     loaded: WaitQueue,
     /// Held by who changes size or contents, so that appends do not overlap.
     writer: AsyncLock<()>,
+    /// A task writes pages back that sync_file_range was asked for.
+    begun: AtomicBool,
     /// Held while bytes are on their way to the store: a truncation must not be overtaken by them.
     flushing: AsyncLock<()>,
 }
@@ -232,6 +234,7 @@ impl PageCache {
             }),
             loaded: WaitQueue::new(),
             writer: AsyncLock::new(()),
+            begun: AtomicBool::new(false),
             flushing: AsyncLock::new(()),
         });
         services.register(&cache);

@@ -1,7 +1,7 @@
 //! What the memory of programs sees of a file: the object behind their mappings.
 
 use super::{PageCache, Slot, PAGE};
-use crate::{Loaned, Object, ObjectId};
+use crate::{Loaned, Object, ObjectId, SyncRange};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 use machine::{errno::Result, pause, BoxFuture, CountedFrame, Errno, KernelId};
@@ -104,6 +104,10 @@ impl Object for PageCache {
                 pause(&*self.services.spawner).await;
             }
         })
+    }
+
+    fn sync_range(&self, range: SyncRange) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.write_out(range))
     }
 
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>> {

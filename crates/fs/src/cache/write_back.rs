@@ -4,9 +4,9 @@
 //! ([`crate::Object::write`]). If somebody does so before its bytes have been taken, it stays dirty.
 
 use super::{PageCache, Slot, Store, PAGE};
-use crate::file::Frames;
+use crate::{file::Frames, SyncRange};
 use alloc::{boxed::Box, vec::Vec};
-use core::ops::Range;
+use core::{ops::Range, sync::atomic::Ordering::SeqCst};
 use machine::{errno::Result, join_all, to_completion, BoxFuture, CountedFrame, Errno, Frame, PAGE_SIZE};
 
 /// Pages that are written together if they lie one behind the other.
@@ -72,6 +72,39 @@ impl PageCache {
             written
         };
         to_completion(&*self.services.spawner, work).await
+    }
+
+    /// sync_file_range(2), whose three steps are three questions.
+    pub(super) async fn write_out(&self, range: SyncRange) -> Result<()> {
+        if self.store.is_none() {
+            return Ok(());
+        }
+        if range.waits_before {
+            drop(self.flushing.lock().await);
+        }
+        match (range.writes, range.waits_after) {
+            (true, true) => self.write_back(range.start, range.end).await?,
+            (true, false) => self.begin_write_back(range.start, range.end).await,
+            (false, true) => drop(self.flushing.lock().await),
+            (false, false) => {}
+        }
+        Ok(())
+    }
+
+    /// Lets a task write dirty pages back. Who does that while the last one still writes waits: there is one for a file, however often somebody asks.
+    async fn begin_write_back(&self, start: u64, end: u64) {
+        let Some(this) = self.this.upgrade() else { return };
+        if self.is_clean() {
+            return;
+        }
+        self.loaded.wait_until(|| (!self.begun.swap(true, SeqCst)).then_some(())).await;
+        self.services.spawner.spawn(Box::pin(async move {
+            // The pages stay dirty, and the failure is counted.
+            let _ = this.write_back_now(start, end).await;
+            this.begun.store(false, SeqCst);
+            this.loaded.wake_all();
+            this.services.leave_list_if_clean(&this);
+        }));
     }
 
     async fn write_back_now(&self, start: u64, end: u64) -> Result<()> {

@@ -22,7 +22,7 @@ pub use waiting::Patience;
 
 use abi::{
     signal::SignalSet, Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, OpenFlags, SetAttributes,
-    Whence, XattrOp,
+    SyncRange, Whence, XattrOp,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use anonymous::StatusFlags;
@@ -130,6 +130,10 @@ pub trait File: Any + Send + Sync + 'static {
     /// fsync, or with `data_only` fdatasync.
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
         ready(Err(Errno::EINVAL))
+    }
+    /// sync_file_range(2). What is nowhere but in memory has nothing to be written.
+    fn sync_range(&self, _range: SyncRange) -> BoxFuture<'_, Result<()>> {
+        ready(Ok(()))
     }
     /// fallocate(2).
     fn allocate(&self, _mode: u32, _offset: u64, _len: u64) -> BoxFuture<'_, Result<()>> {

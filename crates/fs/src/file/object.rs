@@ -1,7 +1,7 @@
 //! [`Object`]: pages that can be mapped.
 
 use super::ready;
-use abi::ObjectId;
+use abi::{ObjectId, SyncRange};
 use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, BoxFuture, CountedFrame, Errno, KernelId};
 
@@ -53,6 +53,10 @@ pub trait Object: Send + Sync + 'static {
     }
     /// Writes dirty pages of bytes `start..end` back (msync, fsync).
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>>;
+    /// sync_file_range(2). What is kept nowhere else has nothing to be written.
+    fn sync_range(&self, _range: SyncRange) -> BoxFuture<'_, Result<()>> {
+        ready(Ok(()))
+    }
     /// Gets pages `first..end` from where they are kept, as long as there is room for them: somebody says that he will need them
     /// (MADV_WILLNEED, readahead). What is kept nowhere else is here already.
     fn read_ahead(&self, _first: u64, _end: u64) -> BoxFuture<'_, ()> {

@@ -7,7 +7,7 @@ use crate::{
     inode::{Extent, WriteAt},
     inotify, lease,
     locks::{Locked, Owner, WHOLE},
-    Attributes, Caller, File, Object, OpenFlags, Services, SetAttributes, Whence, XattrOp,
+    Attributes, Caller, File, Object, OpenFlags, Services, SetAttributes, SyncRange, Whence, XattrOp,
 };
 use abi::{LockConflict, LockMode, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -48,6 +48,19 @@ impl Opened {
         let failures = inode.write_failures();
         let unheard = self.heard.swap(failures, Relaxed) != failures;
         synced.and(if unheard { Err(Errno::EIO) } else { Ok(()) })
+    }
+
+    /// sync_file_range(2). EIO as for fsync, if it waits for anything.
+    pub async fn sync_range(&self, range: SyncRange) -> Result<()> {
+        let inode = self.at.inode();
+        let Ok(object) = inode.object(false).await else { return Ok(()) };
+        object.sync_range(range).await?;
+        let waits = range.waits_before || range.waits_after;
+        let failures = inode.write_failures();
+        match waits && self.heard.swap(failures, Relaxed) != failures {
+            true => Err(Errno::EIO),
+            false => Ok(()),
+        }
     }
 
     pub fn flags(&self) -> OpenFlags {
@@ -356,6 +369,10 @@ impl File for RegularFile {
 
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.opened.sync(data_only))
+    }
+
+    fn sync_range(&self, range: SyncRange) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.opened.sync_range(range))
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {

@@ -6,7 +6,7 @@ use crate::{
     anonymous::{Open, StatusFlags},
     file::{Access, Destination, Fasync, HeldBytes, Observed, Source, Transfer},
     inotify, lease, Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags,
-    SetAttributes, Whence, XattrOp,
+    SetAttributes, SyncRange, Whence, XattrOp,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -182,6 +182,9 @@ impl File for NodeFile {
     }
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
         self.inner.sync(data_only)
+    }
+    fn sync_range(&self, range: SyncRange) -> BoxFuture<'_, Result<()>> {
+        self.inner.sync_range(range)
     }
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
         self.inner.allocate(mode, offset, len)

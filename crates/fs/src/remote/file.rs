@@ -10,7 +10,8 @@ use crate::{
     control::{Control, ControlAnswer},
     file::{Access, Destination, Gained, HeldBytes, Observed, SignalView, Source, Transfer},
     waiting::{Patience, MUST_WAIT},
-    Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence, XattrOp,
+    Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, SyncRange, Whence,
+    XattrOp,
 };
 use abi::{signal::SignalSet, FileOwner, LockConflict, LockOp, OwnerChange};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -302,7 +303,11 @@ impl File for RemoteFile {
     }
 
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.ask(FileSync { id: self.name.id, data_only }).await? })
+        Box::pin(async move { self.ask(FileSync { id: self.name.id, data_only, range: None }).await? })
+    }
+
+    fn sync_range(&self, range: SyncRange) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.ask(FileSync { id: self.name.id, data_only: true, range: Some(range) }).await? })
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {

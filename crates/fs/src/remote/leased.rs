@@ -16,7 +16,7 @@ use crate::{
     anonymous::Open,
     anonymous::{SETTABLE, TRANSIENT},
     file::{self, Access, Destination, Source, Transfer, NEEDS_BUFFER},
-    Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence, XattrOp,
+    Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, SyncRange, Whence, XattrOp,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -331,6 +331,10 @@ impl File for LeasedFile {
 
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move { self.real().await?.sync(data_only).await })
+    }
+
+    fn sync_range(&self, range: SyncRange) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.real().await?.sync_range(range).await })
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {

@@ -71,7 +71,7 @@ struct State {
 impl Key {
     /// Whether the answer to `op` can be kept at all.
     pub fn can_be(op: &PathOp) -> bool {
-        let not = crate::OpenFlags::CREAT | crate::OpenFlags::TRUNC | crate::OpenFlags::PATH;
+        let not = crate::OpenFlags::CREAT | crate::OpenFlags::TRUNC | crate::OpenFlags::PATH | crate::OpenFlags::DIRECT;
         match op {
             PathOp::Open { flags, path, .. } => {
                 !path.is_empty() && !flags.intersects(not) && !flags.contains(crate::OpenFlags::TMPFILE)

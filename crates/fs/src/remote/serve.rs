@@ -56,8 +56,11 @@ pub fn register(remote: &Arc<Remote>) {
         let value = remote.exports.get(id)?.ioctl(&caller, request, &mut data).await?;
         Ok((value, data))
     });
-    serve.on::<FileSync, _, _>(|remote, _, FileSync { id, data_only }| async move {
-        remote.exports.get(id)?.sync(data_only).await
+    serve.on::<FileSync, _, _>(|remote, _, FileSync { id, data_only, range }| async move {
+        match range {
+            Some(range) => remote.exports.get(id)?.sync_range(range).await,
+            None => remote.exports.get(id)?.sync(data_only).await,
+        }
     });
     serve.on::<FileAllocate, _, _>(|remote, _, FileAllocate { id, mode, offset, len }| async move {
         remote.exports.get(id)?.allocate(mode, offset, len).await

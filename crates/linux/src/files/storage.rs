@@ -3,7 +3,7 @@
 
 use super::{check_flags, write::check_size};
 use crate::call::{Call, AT_FDCWD};
-use fs::{File, Kind, PathOp};
+use fs::{File, Kind, PathOp, SyncRange};
 use machine::{errno::Result, Errno, PAGE_BITS, PAGE_SIZE};
 
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
@@ -12,6 +12,10 @@ const FALLOC_FL_COLLAPSE_RANGE: u32 = 8;
 const FALLOC_FL_ZERO_RANGE: u32 = 0x10;
 const FALLOC_FL_INSERT_RANGE: u32 = 0x20;
 const FALLOC_FL_UNSHARE_RANGE: u32 = 0x40;
+/// SYNC_FILE_RANGE_*.
+const SYNC_WAIT_BEFORE: u32 = 1;
+const SYNC_WRITE: u32 = 2;
+const SYNC_WAIT_AFTER: u32 = 4;
 const ADVICE_MAX: i32 = 5;
 const ADVICE_WILLNEED: i32 = 3;
 
@@ -38,7 +42,7 @@ pub(crate) async fn syncfs(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn sync_file_range(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
-    check_flags(call.arg(3), 7)?;
+    check_flags(call.arg(3), u64::from(SYNC_WAIT_BEFORE | SYNC_WRITE | SYNC_WAIT_AFTER))?;
     let (offset, len) = (call.arg(1) as i64, call.arg(2) as i64);
     if offset < 0 || len < 0 || offset.checked_add(len).is_none() {
         return Err(Errno::EINVAL);
@@ -47,9 +51,11 @@ pub(crate) async fn sync_file_range(call: &mut Call<'_>) -> Result<u64> {
         Some(Kind::Regular | Kind::Directory | Kind::BlockDevice | Kind::Symlink) => {}
         _ => return Err(Errno::ESPIPE),
     }
-    if call.arg(3) as u32 != 0 {
-        file.sync(true).await?;
-    }
+    let flags = call.arg(3) as u32;
+    let has = |flag: u32| flags & flag != 0;
+    let end = if len == 0 { i64::MAX as u64 } else { (offset + len) as u64 };
+    let (waits_before, writes, waits_after) = (has(SYNC_WAIT_BEFORE), has(SYNC_WRITE), has(SYNC_WAIT_AFTER));
+    file.sync_range(SyncRange { start: offset as u64, end, waits_before, writes, waits_after }).await?;
     Ok(0)
 }
 

@@ -13,7 +13,7 @@ pub use sockets::*;
 use abi::signal::SignalSet;
 use abi::{
     Attributes, Caller, DirEntry, Events, FileOwner, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, OwnerChange,
-    PathOp, SetAttributes, Whence, XattrOp,
+    PathOp, SetAttributes, SyncRange, Whence, XattrOp,
 };
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
@@ -126,12 +126,14 @@ messages! {
         data: Vec<u8>,
     } -> Result<(i64, Vec<u8>)>, Low;
 
-    /// fsync, fdatasync.
+    /// fsync, fdatasync, sync_file_range.
     file_sync: FileSync {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
         /// fdatasync, not fsync.
         data_only: bool,
+        /// sync_file_range, of these bytes.
+        range: Option<SyncRange>,
     } -> Result<()>, Low;
 
     /// fallocate.
