@@ -387,7 +387,7 @@ fn direct_and_cached_transfers_agree_with_a_model() {
                 }
                 5 => {
                     let text = text(sectors(count));
-                    let expected = if model.len() % 512 == 0 { Ok(text.len()) } else { Err(Errno::EINVAL) };
+                    let expected = if model.len().is_multiple_of(512) { Ok(text.len()) } else { Err(Errno::EINVAL) };
                     assert_eq!(block_on(appends.write(&text)), expected, "{what}");
                     if expected.is_ok() {
                         model.extend(text);

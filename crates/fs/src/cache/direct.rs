@@ -16,19 +16,16 @@
 //!
 //! A write that moves the end of the file holds the writers' lock, as any that changes the size. One that is not of whole blocks of the store goes through the cache, and then to the store.
 
-use super::{PageCache, Slot, MAX_SIZE, PAGE};
+use super::{PageCache, Services, Slot, MAX_SIZE, PAGE};
 use crate::file::{Destination, Frames, Source, Transfer};
 use alloc::{sync::Arc, vec::Vec};
-use core::ops::Range;
-use machine::{
-    block::{Piece, Pieces},
-    errno::Result,
-    sync::AsyncGuard,
-    to_completion, Errno, Frame, PAGE_SIZE,
-};
+use core::{ops::Range, sync::atomic::Ordering::Relaxed};
+use machine::{errno::Result, sync::AsyncGuard, to_completion, Errno, Frame, PAGE_SIZE};
 
 /// Pages that a transfer has of its own at a time.
 const BATCH: usize = 64;
+/// Of a kernel's memory, that all such frames may be.
+const PART: usize = 16;
 /// How often pages are written first that have become dirty once more.
 const TRIES: usize = 3;
 /// Where in a program's memory the bytes must begin (`dma_alignment` of /sys/block/*/queue).
@@ -60,29 +57,42 @@ impl Drop for Noted {
     }
 }
 
-/// Frames of this kernel for the bytes between a program and a store. They are counted until everybody has dropped a clone, the device too.
-#[derive(Clone)]
+/// Frames of this kernel for the bytes between a program and a store.
 struct Bounce {
+    services: Arc<Services>,
     frames: Vec<Frame>,
-    pieces: Pieces,
 }
 
-impl PageCache {
-    fn bounce(&self, bytes: usize) -> Result<Bounce> {
-        let mut bounce = Bounce { frames: Vec::new(), pieces: Pieces::none(&self.services.memory) };
-        for _ in 0..bytes.div_ceil(PAGE_SIZE).min(BATCH) {
-            match self.services.frame() {
-                Ok(frame) => {
-                    bounce.frames.push(frame.frame());
-                    bounce.pieces.push(Piece { frame: frame.frame(), offset: 0, bytes: PAGE_SIZE });
-                }
-                Err(error) if bounce.frames.is_empty() => return Err(error),
+impl Bounce {
+    /// For so many bytes, or fewer. All transfers together may have a part of memory; beyond that each has a page.
+    fn new(services: &Arc<Services>, bytes: usize) -> Result<Bounce> {
+        let mut bounce = Bounce { services: services.clone(), frames: Vec::new() };
+        let most = services.memory.totals().0 as usize / PART;
+        while bounce.frames.len() < bytes.div_ceil(PAGE_SIZE).min(BATCH) {
+            let is_first = bounce.frames.is_empty();
+            if !is_first && services.bounced.load(Relaxed) >= most {
+                break;
+            }
+            match services.frame() {
+                Ok(frame) => bounce.frames.push(frame.into_raw()),
+                Err(error) if is_first => return Err(error),
                 Err(_) => break,
             }
+            services.bounced.fetch_add(1, Relaxed);
         }
         Ok(bounce)
     }
+}
 
+impl Drop for Bounce {
+    fn drop(&mut self) {
+        self.services.bounced.fetch_sub(self.frames.len(), Relaxed);
+        // A device that still has one counts it itself.
+        self.frames.iter().for_each(|frame| self.services.memory.release(*frame));
+    }
+}
+
+impl PageCache {
     fn direct_units(&self) -> Option<DirectUnits> {
         self.store.as_ref()?.direct()
     }
@@ -114,7 +124,7 @@ impl PageCache {
             if left == 0 {
                 return Ok(done);
             }
-            let bounce = self.bounce(left)?;
+            let bounce = Bounce::new(&self.services, left)?;
             let bytes = left.min(bounce.frames.len() * PAGE_SIZE);
             // The disk has no smaller parts, also where the file ends.
             let room = Frames::new(memory, &bounce.frames, bytes.next_multiple_of(units.sector as usize));
@@ -236,7 +246,7 @@ impl PageCache {
         let mut done = 0;
         while !from.is_empty() {
             let at = start + done as u64;
-            let filled = self.bounce(from.len()).and_then(|bounce| {
+            let filled = Bounce::new(&self.services, from.len()).and_then(|bounce| {
                 let bytes = from.len().min(bounce.frames.len() * PAGE_SIZE);
                 for (index, frame) in bounce.frames.iter().enumerate() {
                     from.take_frame(memory, *frame, 0, (bytes - index * PAGE_SIZE).min(PAGE_SIZE))?;

@@ -68,6 +68,8 @@ pub struct Services {
     pub(crate) locked: Arc<Locked>,
     /// What is dirty.
     pub flusher: Flusher,
+    /// Frames of transfers past the caches (direct.rs).
+    pub(crate) bounced: AtomicUsize,
 }
 
 impl Services {
@@ -85,6 +87,7 @@ impl Services {
             mappers: Lock::new(None),
             locked: Arc::default(),
             flusher: Flusher::default(),
+            bounced: AtomicUsize::new(0),
         })
     }
 

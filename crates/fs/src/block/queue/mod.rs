@@ -31,7 +31,7 @@ pub use settings::{Scheduler, Settings};
 
 use super::stats::Stats;
 use crate::Services;
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     future::{poll_fn, Future},
     pin::pin,
@@ -214,7 +214,7 @@ impl Queue {
 
     async fn carry_out(self: Arc<Self>, index: usize, request: Request) {
         let answer = self.device.submit(request.op, request.sector, request.pages()).await;
-        let mut answers = alloc::vec![answer; request.bios().len()];
+        let mut answers: Vec<Result<()>> = request.bios().iter().map(|_| answer).collect();
         if let (Err(Errno::EIO), true) = (answer, request.is_merged()) {
             // One of them may be bad. The others' submitters are not to hear of it.
             for (bio, answer) in request.bios().iter().zip(&mut answers) {
