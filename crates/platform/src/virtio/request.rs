@@ -24,8 +24,8 @@ use slab::Slab;
 
 use super::ring::{Buffers, DeviceMemory, RequestPage, Ring, MOST_BYTES};
 
-/// Pages of requests that are kept for the next ones.
-const KEPT: usize = 4;
+/// Pages of requests that are kept for the next ones: the one that there was at first.
+const KEPT: usize = 1;
 
 enum Pending {
     /// The device has it; whom to wake when it is done.
