@@ -9,8 +9,8 @@ use alloc::{boxed::Box, vec::Vec};
 use core::{ops::Range, sync::atomic::Ordering::SeqCst};
 use machine::{errno::Result, join_all, to_completion, BoxFuture, CountedFrame, Errno, Frame, PAGE_SIZE};
 
-/// Pages that are written together if they lie one behind the other.
-const RUN: u64 = 256;
+/// Pages that are written together if they lie one behind the other: fewer than a request for a disk can have, so that it stays whole.
+const RUN: u64 = 128;
 /// Runs of a file that are on their way at the same time.
 const RUNS: usize = 8;
 
