@@ -7,13 +7,19 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
+use anyhow::{bail, Result};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::session::Event;
 
 /// States of a machine that runs, or that somebody has paused through QEMU's monitor and will let go on.
 const WELL: [&str; 5] = ["running", "paused", "debug", "suspended", "shutdown"];
+
+/// How long QEMU may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The sending side.
 pub struct Qmp {
@@ -90,6 +96,40 @@ impl Qmp {
     fn command(&mut self, name: &str) {
         self.unanswered.fetch_add(1, Relaxed);
         let _ = self.stream.write_all(format!("{{\"execute\": \"{name}\"}}\n").as_bytes());
+    }
+}
+
+/// A client of QMP for whom nothing else happens on the line: it asks and waits for the answer. Events pass by.
+pub struct Questions {
+    stream: BufReader<UnixStream>,
+    is_ready: bool,
+}
+
+impl Questions {
+    pub fn start(stream: UnixStream) -> io::Result<Questions> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Questions { stream: BufReader::new(stream), is_ready: false })
+    }
+
+    /// The answer to a command without arguments.
+    pub fn ask(&mut self, command: &str) -> Result<Value> {
+        if !std::mem::replace(&mut self.is_ready, true) {
+            self.ask("qmp_capabilities")?;
+        }
+        writeln!(self.stream.get_mut(), "{{\"execute\": \"{command}\"}}")?;
+        loop {
+            let mut line = String::new();
+            if self.stream.read_line(&mut line)? == 0 {
+                bail!("QEMU is gone");
+            }
+            let mut said: Value = serde_json::from_str(&line)?;
+            if let Some(error) = said.get("error") {
+                bail!("QEMU: {command}: {error}");
+            }
+            if let Some(answer) = said.get_mut("return") {
+                return Ok(answer.take());
+            }
+        }
     }
 }
 

@@ -15,33 +15,6 @@ static char *word(char *buffer, size_t size, const char *format, long value) {
 
 static char number[4][24];
 
-static void stop(pid_t pid, int signal) {
-    int status;
-    MUST(!kill(pid, signal));
-    MUST(waitpid(pid, &status, 0) == pid);
-}
-
-// Runs a program until it ends well: whoever it asks may not listen yet.
-static void wait_for(char *const arguments[], uid_t user) {
-    int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC), status = 1;
-    for (int attempt = 0; attempt < 600 && status; attempt++) {
-        fflush(stdout);
-        pid_t pid = fork();
-        MUST(pid >= 0);
-        if (!pid) {
-            dup2(nowhere, 1), dup2(nowhere, 2);
-            MUST(!user || (!setgid(user) && !setuid(user)));
-            execv(arguments[0], arguments);
-            _exit(127);
-        }
-        MUST(waitpid(pid, &status, 0) == pid);
-        if (status)
-            usleep(50000);
-    }
-    MUST(!status);
-    close(nowhere);
-}
-
 // Who comes together must first have talked for a while, so they talk longer where they may.
 static long long_enough(long count, bool apart) { return apart ? count : 4 * count; }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
 use super::machines::outcome;
 use crate::cpio::Archive;
@@ -23,6 +23,14 @@ pub fn libraries(program: &Path) -> Result<Vec<String>> {
     let listing = outcome(Command::new("ldd").arg(program))?;
     let names = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     Ok(names.map(String::from).collect())
+}
+
+/// An error names the package of Debian that is missing.
+pub fn installed(programs: &[impl AsRef<Path>], package: &str) -> Result<()> {
+    match programs.iter().find(|program| !program.as_ref().is_file()) {
+        Some(missing) => bail!("no {} here (apt-get install {package})", missing.as_ref().display()),
+        None => Ok(()),
+    }
 }
 
 impl Content {

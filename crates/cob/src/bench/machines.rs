@@ -1,5 +1,5 @@
 //! The machines that are compared: the same QEMU command line but for the kernel and its words, the same initramfs,
-//! and one serial line that carries what the program prints. No host link, no disk, no network: what differs
+//! and one serial line that carries what the program prints. No host link, no network, no disk but those of `disk`: what differs
 //! is the kernel.
 
 use std::fs::{self, File};
@@ -13,21 +13,25 @@ use anyhow::{bail, Context, Result};
 use tempfile::TempDir;
 
 use super::content::Content;
-use crate::cli::{Accel, BenchOptions, Link, Rival};
+use crate::cli::{Accel, BenchOptions, Disk, Link, Rival};
 use crate::cpio::Archive;
 use crate::prepare::kernel_image;
+use crate::qmp::Questions;
 use crate::vm::{self, Machine, Vm};
 
 /// Settings that suit Linux under TCG best: there `rep movsb` is emulated byte by byte, and Linux takes it where the CPU says that
 /// it is fast. Cob gets the same CPU.
 pub const CPU: &str = "max,-erms,-fsrm";
 const LINUX_WORDS: &str = "console=ttyS0 quiet mitigations=off rdinit=/init panic=-1";
+/// Where Debian's kernel is unpacked, in the project.
+pub const LINUX: &str = ".cob/linux";
 const MEMORY: u64 = 1 << 30;
 
 /// A kernel and how it is started.
 #[derive(Clone, Debug)]
 pub struct System {
     pub name: String,
+    pub kernels: u16,
     kernel: PathBuf,
     words: String,
 }
@@ -39,7 +43,7 @@ impl System {
         if !kernel.is_file() {
             bail!("no kernel at {}: ./cob builds it", kernel.display());
         }
-        Ok(System { name, kernel, words: format!("cob.kernels={kernels}") })
+        Ok(System { name, kernels, kernel, words: format!("cob.kernels={kernels}") })
     }
 
     /// Cob with the numbers of kernels that are asked for, on so many CPUs, and Linux if it is asked for and to be had; and where
@@ -90,9 +94,9 @@ impl System {
 
     /// Debian's cloud kernel, fetched through apt but not installed.
     pub fn linux(project: &Path) -> Result<System> {
-        let kernel = debian_kernel(&project.join(".cob/linux"))?;
+        let kernel = debian_kernel(&project.join(LINUX))?;
         let version = kernel.file_name().unwrap_or_default().to_string_lossy().replace("vmlinuz-", "");
-        Ok(System { name: format!("Linux {version}"), kernel, words: LINUX_WORDS.to_string() })
+        Ok(System { name: format!("Linux {version}"), kernels: 1, kernel, words: LINUX_WORDS.to_string() })
     }
 }
 
@@ -170,6 +174,17 @@ impl Setup {
         arguments: &str,
         mut done: impl FnMut(&str) -> Option<T>,
     ) -> Result<(T, Duration)> {
+        self.watch_disks(system, arguments, Vec::new(), |text, _| done(text))
+    }
+
+    /// The same with disks, and QEMU can be asked something at each look.
+    pub fn watch_disks<T>(
+        &self,
+        system: &System,
+        arguments: &str,
+        disks: Vec<Disk>,
+        mut done: impl FnMut(&str, &mut Questions) -> Option<T>,
+    ) -> Result<(T, Duration)> {
         let files = vm::private_directory()?;
         let log = files.path().join("serial.log");
         File::create(&log)?;
@@ -189,17 +204,18 @@ impl Setup {
             counts_time: self.counts_time,
             link: false,
             shares: Vec::new(),
-            disks: Vec::new(),
+            disks,
             log: log.clone(),
         };
         let start = Instant::now();
-        let (mut vm, _link, _monitor) = Vm::start(&machine, files)?;
+        let (mut vm, _link, monitor) = Vm::start(&machine, files)?;
+        let mut monitor = Questions::start(monitor)?;
         loop {
             let ended = vm.ended()?;
             let text = fs::read(&log)?;
             let time = start.elapsed();
             let text = String::from_utf8_lossy(&text);
-            if let Some(result) = done(&text) {
+            if let Some(result) = done(&text, &mut monitor) {
                 return Ok((result, time));
             }
             if let Some(status) = ended {

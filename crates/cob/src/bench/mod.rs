@@ -1,18 +1,20 @@
 //! `cob bench`: measurements. They print what was measured and on what. Nothing here passes or fails, but that a wrong result of a
 //! workload, or one that does not end, makes the status 1.
 //!
-//! `boot`, `idle`, `fabric`, `micro`, `npb`, `scale`, `streams`: one measurement each. `table`, `plot`: how results are shown. `machines`: the systems that are
-//! compared, in the same QEMU; `content`: what files they have.
+//! `boot`, `disk`, `idle`, `fabric`, `micro`, `npb`, `scale`, `streams`: one measurement each. `table`, `plot`: how results are shown. `machines`: the systems that are
+//! compared, in the same QEMU; `content`, `postgres`: what files they have.
 //! The programs that run inside are in `tests/bench`.
 
 mod boot;
 mod content;
+mod disk;
 mod fabric;
 mod idle;
 mod machines;
 mod micro;
 mod npb;
 mod plot;
+mod postgres;
 mod progress;
 mod sample;
 mod scale;
@@ -33,7 +35,8 @@ pub fn main(options: BenchOptions) -> Result<u8> {
     let project = project()?;
     let machine = this_machine(&options)?;
     println!("{machine}");
-    let all = [Bench::Boot, Bench::Micro, Bench::Npb, Bench::Streams, Bench::Fabric, Bench::Scale, Bench::Idle];
+    let all =
+        [Bench::Boot, Bench::Micro, Bench::Npb, Bench::Streams, Bench::Disk, Bench::Fabric, Bench::Scale, Bench::Idle];
     let wanted = match options.what {
         None | Some(Bench::All) => all.to_vec(),
         Some(one) => vec![one],
@@ -59,6 +62,7 @@ fn one(bench: Bench, options: &BenchOptions, project: &Path, machine: &str) -> R
         Bench::Micro => micro::run(options, project, machine)?,
         Bench::Npb => return npb::run(options, project, machine),
         Bench::Streams => return streams::run(options, project, machine),
+        Bench::Disk => return disk::run(options, project, machine),
         Bench::Fabric => fabric::run(project)?,
         Bench::Scale => return scale::run(options, project, machine),
         Bench::Idle => idle::run(options, project)?,

@@ -32,6 +32,14 @@ impl Sample {
     }
 }
 
+impl FromIterator<f64> for Sample {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Sample {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        Sample(values)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Sample;

@@ -24,9 +24,17 @@ fn geometric_mean(results: &Results, at: usize) -> Option<f64> {
     mean(results.rows.iter().filter_map(|(_, cells)| ratio(results, cells, at)))
 }
 
-fn mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
+pub fn mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     let ratios: Vec<f64> = ratios.collect();
     (!ratios.is_empty()).then(|| (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp())
+}
+
+/// A ratio, or another small number.
+pub fn factor(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{value:.2}"),
+        false => "-".to_string(),
+    }
 }
 
 pub fn duration(ns: f64) -> String {

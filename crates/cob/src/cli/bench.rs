@@ -16,18 +16,18 @@ pub struct BenchOptions {
     /// Runs of each, in turns; medians count. scale: always one.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub runs: u16,
-    /// streams: machines of each system, in turns; the median of the pairs of Cob and Linux counts.
+    /// streams, disk: machines of each system, in turns; the median of the pairs of Cob and Linux counts.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub pairs: u16,
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub accel: Accel,
-    /// micro, npb, scale, streams: what Cob is held against beside itself.
+    /// micro, npb, scale, streams, disk: what Cob is held against beside itself.
     #[arg(long, value_enum)]
     pub against: Option<Rival>,
     /// micro, npb: Linux with its mitigations too; without, it is started with mitigations=off.
     #[arg(long, requires = "against")]
     pub mitigations: bool,
-    /// micro, npb, streams: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
+    /// micro, npb, streams, disk: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
     pub kernels: Vec<u16>,
     /// CPUs of every machine [default: 2; scale: 1,2,4,8,16].
@@ -55,13 +55,16 @@ pub struct BenchOptions {
     /// npb: how the program is linked with libgomp and libc.
     #[arg(long, value_enum, default_value_t = Link::Static)]
     pub link: Link,
+    /// disk: counts instructions, too, on one more machine of each system, which a plugin makes slow.
+    #[arg(long)]
+    pub instructions: bool,
     /// micro: shows for each row the functions of Cob's kernels in which most instructions are.
     #[arg(long)]
     pub profile: bool,
     /// micro: Cob once more, recording these events (docs/trace.md), and what one costs.
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, value_parser = super::trace::events)]
     pub traced: Option<String>,
-    /// micro, streams: only rows, npb: only workloads, scale: only loops whose name contains one of these.
+    /// micro, streams, disk: only rows, npb: only workloads, scale: only loops whose name contains one of these.
     #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Write the measured values to FILE; of several benches to DIR/BENCH.json.
@@ -141,6 +144,8 @@ pub enum Bench {
     Npb,
     /// What talks through pipes and sockets: round trips, bandwidth, redis, PostgreSQL, hackbench, make.
     Streams,
+    /// Programs that read and write files on a disk, and what reaches it: fio, many small files, tar, sqlite, PostgreSQL, git.
+    Disk,
     /// What makes a kernel stop scaling: cache lines that travel between CPUs, counted, and the time that would take.
     Scale,
     All,

@@ -116,7 +116,8 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
 
 /// The program alone.
 fn base(options: &BenchOptions, project: &Path, cpus: u16) -> Result<Setup> {
-    let sources = sources(&project.join("tests/bench/streams"))?;
+    let bench = project.join("tests/bench");
+    let sources = [sources(&bench.join("streams"))?, sources(&bench.join("common"))?].concat();
     let accel: Accel = options.accel;
     let mut setup = Setup::with_init(&sources, &["-std=gnu11"], cpus, accel)?;
     (setup.patience, setup.memory) = (PATIENCE, MEMORY);

@@ -1,15 +1,16 @@
 //! The rows in groups that need the same programs, and those programs with all that they need, from this machine.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{bail, Context, Result};
+use anyhow::Result;
 
 use super::Case;
-use crate::bench::content::Content;
+use crate::bench::content::{installed, Content};
 use crate::bench::machines::{outcome, sources};
+use crate::bench::postgres;
 use crate::vm;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,11 +21,6 @@ pub enum Group {
     Hackbench,
     Make,
 }
-
-const POSTGRES: &str = "/usr/lib/postgresql/15";
-const SHARE: &str = "/usr/share/postgresql/15";
-/// Whom initdb runs as where the caller is root, which it refuses.
-const NOBODY: u32 = 65534;
 
 const MAKEFILE: &str = "objects := $(patsubst %.i,%.o,$(wildcard *.i))
 all.o: $(objects)
@@ -101,38 +97,15 @@ impl Group {
     }
 }
 
-fn installed(programs: &[&str], package: &str) -> Result<()> {
-    match programs.iter().find(|program| !Path::new(program).is_file()) {
-        Some(missing) => bail!("no {missing} here (apt-get install {package})"),
-        None => Ok(()),
-    }
-}
-
 /// PostgreSQL and a database that was made here.
 fn postgres(content: &mut Content) -> Result<()> {
-    let program = |name: &str| format!("{POSTGRES}/bin/{name}");
-    let (server, client, initdb) = (program("postgres"), program("pgbench"), program("initdb"));
-    installed(&[&server, &client, &initdb], "postgresql-15")?;
+    postgres::programs(content)?;
     let files = vm::private_directory()?;
+    // Who runs initdb must get there.
+    fs::set_permissions(files.path(), fs::Permissions::from_mode(0o711))?;
     let data = files.path().join("data");
-    let mut command = Command::new(initdb);
-    command.args(["-A", "trust", "-U", "bench", "-E", "UTF8", "--locale=C", "--no-sync", "--wal-segsize=1", "-D"]);
-    // The machines have no zones but this one.
-    command.arg(&data).current_dir("/").env("TZ", "GMT");
-    if nix::unistd::Uid::effective().is_root() {
-        fs::create_dir(&data)?;
-        [files.path(), &data].into_iter().try_for_each(|path| std::os::unix::fs::chown(path, Some(NOBODY), None))?;
-        command.uid(NOBODY);
-    }
-    outcome(&mut command).context("initdb")?;
-    content.program(&server)?;
-    content.program(&client)?;
-    // The server loads it when a database is opened that has PL/pgSQL.
-    content.program(&format!("{POSTGRES}/lib/plpgsql.so"))?;
-    content.tree(Path::new(&format!("{SHARE}/timezonesets")), &format!("{SHARE}/timezonesets"))?;
-    content.tree(&data, "/pgdata")?;
-    content.file("/etc/passwd", 0o644, b"bench:x:1000:1000::/tmp:/bin/sh\n".to_vec());
-    Ok(())
+    postgres::cluster(&data)?;
+    content.tree(&data, "/pgdata")
 }
 
 /// make, gcc, and C files that need no headers any more.

@@ -4,7 +4,7 @@ use serde_json::{json, Value};
 
 use super::{Case, Outcome, Results};
 use crate::bench::sample::Sample;
-use crate::bench::table::{aligned, duration, page, Table};
+use crate::bench::table::{aligned, duration, factor, page, Table};
 
 /// Messages, doorbells and moves as [`Outcome::counts`] has them.
 const COUNTED: [&str; 3] = ["messages", "doorbells", "moves"];
@@ -16,19 +16,18 @@ impl Results {
     }
 
     fn times(&self, case: &Case, system: usize) -> Sample {
-        sample(self.rounds(case, system).map(|(_, outcome)| outcome.ns))
+        self.rounds(case, system).map(|(_, outcome)| outcome.ns).collect()
     }
 
     /// Of each pair of machines, how many times as long as Linux the system took.
     fn ratios(&self, case: &Case, system: usize) -> Sample {
         let linux = |round| Some(self.outcomes.get(&(case.clone(), self.linux?, round))?.ns);
-        let pairs = self.rounds(case, system).filter_map(|(round, outcome)| Some(outcome.ns / linux(round)?));
-        sample(pairs)
+        self.rounds(case, system).filter_map(|(round, outcome)| Some(outcome.ns / linux(round)?)).collect()
     }
 
     /// For one operation, but of moves those of the whole row.
     fn counts(&self, case: &Case, system: usize, what: usize) -> Sample {
-        sample(self.rounds(case, system).filter_map(|(_, outcome)| Some(outcome.counts?[what])))
+        self.rounds(case, system).filter_map(|(_, outcome)| Some(outcome.counts?[what])).collect()
     }
 
     fn caption(&self) -> String {
@@ -51,7 +50,7 @@ impl Results {
             let mut line = vec![title(case)];
             for at in 0..self.systems.len() {
                 line.push(self.time_cell(case, at));
-                line.extend(self.held_against(at).then(|| ratio(self.ratios(case, at).median())));
+                line.extend(self.held_against(at).then(|| factor(self.ratios(case, at).median())));
             }
             line
         };
@@ -79,7 +78,7 @@ impl Results {
         let line = |case: &Case| {
             let mut line = vec![title(case)];
             for at in &systems {
-                line.extend((0..COUNTED.len()).map(|what| ratio(self.counts(case, *at, what).median())));
+                line.extend((0..COUNTED.len()).map(|what| factor(self.counts(case, *at, what).median())));
             }
             line
         };
@@ -94,22 +93,8 @@ impl Results {
     }
 }
 
-fn sample(values: impl Iterator<Item = f64>) -> Sample {
-    values.fold(Sample::default(), |mut sample, value| {
-        sample.add(value);
-        sample
-    })
-}
-
 fn title(case: &Case) -> String {
     format!("{}, {}", case.row, case.place)
-}
-
-fn ratio(value: f64) -> String {
-    match value.is_finite() {
-        true => format!("{value:.2}"),
-        false => "-".to_string(),
-    }
 }
 
 pub fn text(results: &Results) -> String {
