@@ -11,7 +11,7 @@ use machine::{
     BoxFuture, Errno,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs as host,
     ops::RangeInclusive,
     process::Command,
@@ -196,6 +196,8 @@ fn cut_power(seeds: RangeInclusive<u64>, cuts: usize) {
         let process = &mounted.process;
         let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let mut confirmed: Vec<Confirmed> = Vec::new();
+        // fdatasync promises nothing of a new name.
+        let mut renamed_to = BTreeSet::new();
         process.mkdir("/d").unwrap();
         let end = |confirmed: &mut Vec<Confirmed>, path: &str, now: usize| {
             confirmed.iter_mut().filter(|one| one.path == path).for_each(|one| one.until = one.until.min(now));
@@ -230,6 +232,7 @@ fn cut_power(seeds: RangeInclusive<u64>, cuts: usize) {
                     end(&mut confirmed, &to, now);
                     let renamed = process.rename(&path, &to).is_ok();
                     assert_eq!(renamed, files.contains_key(&path));
+                    renamed_to.insert(to.clone());
                     if renamed && path != to {
                         let bytes = files.remove(&path).unwrap();
                         files.insert(to, bytes);
@@ -242,7 +245,9 @@ fn cut_power(seeds: RangeInclusive<u64>, cuts: usize) {
                     files.get_mut(&path).unwrap().resize(size as usize, 0);
                 }
                 _ if files.contains_key(&path) => {
-                    block_on(process.open(&path, OpenFlags::empty()).unwrap().sync(false)).unwrap();
+                    let data_only = !renamed_to.contains(&path) && random.below(2) == 0;
+                    block_on(process.open(&path, OpenFlags::empty()).unwrap().sync(data_only)).unwrap();
+                    renamed_to.remove(&path);
                     end(&mut confirmed, &path, now);
                     let bytes = files[&path].clone();
                     confirmed.push(Confirmed { from: disk.len(), until: usize::MAX, path, bytes });

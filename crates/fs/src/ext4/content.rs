@@ -37,6 +37,8 @@ pub struct Content {
     state: Lock<State>,
     /// The last transaction that gave the file blocks or another time: fsync commits it, whoever wrote the bytes back.
     transaction: AtomicU32,
+    /// The last one that the file's bytes can't be found without: it gave the file blocks or another size. fdatasync commits no later one.
+    data_transaction: AtomicU32,
     /// The file goes: nothing more is done to it. Set before its pages are discarded, and looked at by who holds what that waits for.
     gone: AtomicBool,
     /// How often bytes could not be written back.
@@ -62,6 +64,7 @@ impl Content {
             cache: Once::new(),
             state: Lock::default(),
             transaction: AtomicU32::new(shared.volume.transaction()),
+            data_transaction: AtomicU32::new(shared.volume.transaction()),
             gone: AtomicBool::new(false),
             failures: AtomicU64::new(0),
         });
@@ -70,18 +73,23 @@ impl Content {
         (cache, content)
     }
 
+    /// Writes what is dirty.
+    pub async fn write_data(&self, cache: &Arc<PageCache>) -> Result<()> {
+        match cache.has_dirty() {
+            true => self.shared.services.flush(cache).await,
+            // It may be on the list of dirty ones still.
+            false => cache.write_back(0, u64::MAX).await,
+        }
+    }
+
     /// Writes what is dirty, and tells the inode when its contents changed.
     pub async fn write_back(&self, cache: &Arc<PageCache>) -> Result<()> {
-        match cache.has_dirty() {
-            true => self.shared.services.flush(cache).await?,
-            // It may be on the list of dirty ones still.
-            false => cache.write_back(0, u64::MAX).await?,
-        }
+        self.write_data(cache).await?;
         if let (Some(now), Ok(())) = (self.take_modified(), self.check_here()) {
             let now = Time { seconds: now.seconds, nanoseconds: now.nanoseconds };
             let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (now, now);
             self.shared.volume.change(self.number, change).await.map_err(errno)?;
-            self.note_change();
+            self.note_time();
         }
         Ok(())
     }
@@ -119,20 +127,26 @@ impl Content {
         }
     }
 
-    /// What has been written, and where it is, stays: see [`Content::transaction`]; `also`: another transaction that must.
+    /// What has been written, where it is, and what else the inode says of it, stays; `also`: another transaction that must.
     pub async fn commit(&self, also: Option<u32>) -> Result<()> {
-        commit(&self.shared, [Some(self.transaction()), also].into_iter().flatten()).await
+        commit(&self.shared, [Some(self.transaction.load(SeqCst)), also].into_iter().flatten()).await
     }
 
-    /// See [`Content::transaction`].
-    pub fn transaction(&self) -> u32 {
-        self.transaction.load(SeqCst)
+    /// What has been written, and where it is, stays.
+    pub async fn commit_data(&self) -> Result<()> {
+        commit(&self.shared, core::iter::once(self.data_transaction.load(SeqCst))).await
     }
 
-    /// The inode has been changed: in the transaction that runs, at the latest.
-    fn note_change(&self) {
+    /// The inode has another time: in the transaction that runs, at the latest.
+    fn note_time(&self) {
         self.transaction.store(self.shared.volume.transaction(), SeqCst);
         self.shared.changed();
+    }
+
+    /// The inode has other blocks or another size: in the transaction that runs, at the latest.
+    pub fn note_change(&self) {
+        self.data_transaction.store(self.shared.volume.transaction(), SeqCst);
+        self.note_time();
     }
 
     /// How often bytes could not be written back.
@@ -246,14 +260,19 @@ impl Content {
             let end = offset + done.min(from.len()) as u64;
             let (first, last) = (u64::from(target.block), u64::from(target.block) + u64::from(target.blocks));
             let time = self.take_modified();
-            let settles = !target.is_known() || time.is_some() || end > self.shared.size_on_disk(self.number);
+            let finds = !target.is_known() || end > self.shared.size_on_disk(self.number);
+            let settles = finds || time.is_some();
             if settles {
                 let time = time.map(|time| Time { seconds: time.seconds, nanoseconds: time.nanoseconds });
                 volume.settle(self.number, target, end, time).await.map_err(errno)?;
             }
             let blocks = self.state.lock().reserved.remove(first..last);
             volume.unreserve(blocks);
-            self.note_change();
+            match (finds, settles) {
+                (true, _) => self.note_change(),
+                (false, true) => self.note_time(),
+                (false, false) => {}
+            }
         }
         Ok(())
     }

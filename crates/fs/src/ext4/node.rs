@@ -304,10 +304,15 @@ impl Inode for Node {
         self.shared.volume.is_read_only().then_some(Errno::EROFS)
     }
 
-    fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
+    fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let transaction = self.transaction.load(Relaxed);
             match self.file() {
+                // Times may be lost (man 2 fdatasync).
+                Ok((cache, content)) if data_only => {
+                    content.write_data(cache).await?;
+                    content.commit_data().await
+                }
                 Ok((cache, content)) => {
                     content.write_back(cache).await?;
                     content.commit(Some(transaction)).await

@@ -33,6 +33,7 @@ impl Node {
                     shared.zero_tail(number, size).await?;
                 }
                 shared.volume.truncate(number, size, now).await.map_err(errno)?;
+                content.note_change();
                 content.forget_behind(size);
                 Ok(())
             };
@@ -71,6 +72,7 @@ impl Node {
                 let mut at = (offset / block) as u32;
                 while at < last {
                     at = shared.volume.allocate(number, at, last, size, now).await.map_err(errno)?;
+                    content.note_change();
                 }
                 Ok(())
             };
@@ -129,6 +131,7 @@ impl Shared {
         let below = async {
             content.check_here()?;
             self.volume.punch(number, from, per_page(last), now).await.map_err(errno)?;
+            content.note_change();
             content.forget(first..last);
             Ok(())
         };

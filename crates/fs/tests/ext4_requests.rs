@@ -1,0 +1,93 @@
+//! How often ext4 asks its disk, and for what: at most as often as Linux does (docs/bench/disk.md).
+#![allow(clippy::disallowed_methods)]
+
+mod common;
+
+use common::{block_on, disk::Bytes, Kernel, Process};
+use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, File, FileSystem, OpenFlags};
+use machine::block::{BlockLimits, BlockOp};
+use std::{
+    fs as host,
+    process::Command,
+    sync::{atomic::Ordering::SeqCst, Arc},
+};
+
+struct Mounted {
+    kernel: Kernel,
+    disk: Arc<Bytes>,
+    tree: Arc<dyn FileSystem>,
+    process: Process,
+}
+
+fn image(kib: u32) -> Vec<u8> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("/usr/sbin/mkfs.ext4");
+    command.args(["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0"]).arg(file.path()).arg(format!("{kib}k"));
+    assert!(command.status().unwrap().success());
+    host::read(file.path()).unwrap()
+}
+
+fn mount(bytes: Vec<u8>) -> Mounted {
+    let kernel = Kernel::new(20_000);
+    kernel.tasks.1.store(true, SeqCst);
+    let mut disk = Bytes::new(bytes);
+    disk.limits = BlockLimits { most_bytes: 1 << 18, ..disk.limits };
+    let disk = Arc::new(disk);
+    let disks = Arc::new(Disks::default());
+    block_on(disks.add(&kernel.services, disk.clone()));
+    let mounter = Ext4Mounter::new(&kernel.services, &disks);
+    let tree = block_on(mounter.mount(b"/dev/vda", b"", false)).unwrap();
+    let process = Process::new(&kernel, tree.clone());
+    Mounted { kernel, disk, tree, process }
+}
+
+impl Mounted {
+    /// Mounts what is on the disk now, as after a power cut.
+    fn after_a_power_cut(&self) -> Mounted {
+        mount(self.disk.bytes.lock().unwrap().clone())
+    }
+
+    /// Since the last call: the bytes of each write, and flushes.
+    fn taken(&self) -> (Vec<usize>, usize) {
+        let asked = self.disk.taken();
+        let writes = asked.iter().filter(|(op, ..)| matches!(op, BlockOp::Write)).map(|(.., bytes)| *bytes).collect();
+        (writes, asked.iter().filter(|(op, ..)| matches!(op, BlockOp::Flush)).count())
+    }
+
+    fn synced_file(&self, path: &str, bytes: &[u8]) -> Arc<dyn File> {
+        self.process.write(path, bytes).unwrap();
+        block_on(self.tree.sync()).unwrap();
+        self.kernel.clock.advance(1_000_000_000);
+        self.disk.taken();
+        self.process.open(path, OpenFlags::RDWR).unwrap()
+    }
+}
+
+#[test]
+fn ten_writes_into_three_pages_write_three_pages() {
+    let mounted = mount(image(10 << 10));
+    let file = mounted.synced_file("/file", &[1; 3 * 4096]);
+    for at in 0..10 {
+        assert_eq!(block_on(file.write_at(&[2; 1000], at * 1100)).unwrap(), 1000);
+    }
+    block_on(file.sync(true)).unwrap();
+    assert_eq!(mounted.taken(), (vec![3 * 4096], 1));
+    // The time is still to be written: a descriptor with the inode's block, and a commit block.
+    block_on(file.sync(false)).unwrap();
+    assert_eq!(mounted.taken(), (vec![2 * 4096, 4096], 2));
+}
+
+#[test]
+fn fdatasync_of_a_longer_file_commits_its_size() {
+    let mounted = mount(image(10 << 10));
+    let file = mounted.synced_file("/file", &[1; 100]);
+    for size in [5000, 5001] {
+        block_on(file.write_at(&[1; 1], size - 1)).unwrap();
+        block_on(file.sync(true)).unwrap();
+        assert_eq!(mounted.after_a_power_cut().process.read("/file").unwrap().len() as u64, size);
+    }
+    let shorter = fs::SetAttributes { size: Some(10), ..Default::default() };
+    block_on(file.set_attributes(&mounted.process.caller, shorter)).unwrap();
+    block_on(file.sync(true)).unwrap();
+    assert_eq!(mounted.after_a_power_cut().process.read("/file").unwrap(), [1; 10]);
+}
