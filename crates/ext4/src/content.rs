@@ -257,7 +257,7 @@ impl<D: Device> Volume<D> {
     /// The same, if all that it needs is in memory.
     pub fn try_map(&self, number: u32, block: u32) -> Result<Option<Run>> {
         match self.try_run(|handle| handle.map(&handle.any_inode(number)?, block)) {
-            Err(Error::Missing(_)) => Ok(None),
+            Err(Error::Missing(_) | Error::MissingOf { .. }) => Ok(None),
             answer => answer.map(Some),
         }
     }

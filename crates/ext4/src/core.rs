@@ -160,14 +160,22 @@ impl Core {
         Ok(&cached.bytes)
     }
 
-    /// Whether the caller is to read a block, and under which number; None: somebody else does.
-    pub fn begin_load(&mut self, block: u64) -> Option<u64> {
+    /// Which blocks the caller is to read, and under which number: `block` and those around it in `window` that are not in memory. None: somebody else reads `block`.
+    pub fn begin_load(&mut self, block: u64, window: Range<u64>) -> Option<(Range<u64>, u64)> {
         if self.loading.contains_key(&block) {
             return None;
         }
+        let is_absent = |block: &u64| !self.loading.contains_key(block) && !self.cache.contains_key(block);
+        let start = (window.start..block).rev().take_while(is_absent).last().unwrap_or(block);
+        let end = (block + 1..window.end).take_while(is_absent).last().unwrap_or(block) + 1;
         self.loads += 1;
-        self.loading.insert(block, self.loads);
-        Some(self.loads)
+        self.loading.extend((start..end).map(|block| (block, self.loads)));
+        Some((start..end, self.loads))
+    }
+
+    /// Whether a block is in memory.
+    pub fn has(&self, block: u64) -> bool {
+        self.cache.contains_key(&block)
     }
 
     /// Whether somebody reads it.

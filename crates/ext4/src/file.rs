@@ -1,6 +1,15 @@
 //! What operations do to one inode and its place in the table.
 
-use crate::{handle::Handle, inode::EXTENTS, volume::ROOT, Error, FileType, Inode, Result, Time};
+use crate::{
+    group::{is_set, Bitmap},
+    handle::Handle,
+    inode::EXTENTS,
+    volume::ROOT,
+    Error, FileType, Inode, Result, Time,
+};
+
+/// Blocks of the table of inodes that are read at once.
+const TABLE_AHEAD: u64 = 32;
 
 /// What a new inode is to be.
 #[derive(Clone, Debug)]
@@ -32,6 +41,38 @@ impl Handle<'_> {
         Ok((group.inode_table + at / block, (at % block) as usize))
     }
 
+    /// The blocks of the table that are read together with that of an inode, as Linux does (inode_readahead_blks=32): those of an aligned window in which inodes have been used.
+    fn table_window(&self, number: u32, block: u64) -> Result<Error> {
+        let superblock = self.superblock();
+        let group = self.group((number - 1) / superblock.inodes_per_group)?;
+        let used =
+            u64::from(superblock.inodes_per_group.saturating_sub(group.unused())) * superblock.inode_bytes as u64;
+        let table = group.inode_table..group.inode_table + used.div_ceil(superblock.block_bytes.into());
+        let start = block - block % TABLE_AHEAD;
+        let window = start.max(table.start)..(start + TABLE_AHEAD).min(table.end).max(block + 1);
+        Ok(Error::MissingOf { block, first: window.start, blocks: (window.end - window.start) as u32 })
+    }
+
+    /// Whether no other inode is in use that lies in the same block of the table.
+    fn is_alone(&self, number: u32) -> Result<bool> {
+        let superblock = self.superblock();
+        let (group, index) = ((number - 1) / superblock.inodes_per_group, (number - 1) % superblock.inodes_per_group);
+        let per_block = (superblock.block_bytes / superblock.inode_bytes as u32).max(1);
+        let first = index - index % per_block;
+        let bitmap = self.bitmap(group, Bitmap::Inodes)?;
+        Ok((first..(first + per_block).min(superblock.inodes_per_group))
+            .all(|other| other == index || !is_set(&bitmap, other as usize)))
+    }
+
+    /// The bytes of an inode that has just been taken. A block of the table in which no other one is in use need not be read: what else is in it is nobody's.
+    fn new_inode_bytes(&mut self, number: u32) -> Result<&mut [u8]> {
+        let (block, _) = self.inode_place(number)?;
+        if !self.has(block) && self.is_alone(number)? {
+            self.fresh(block)?;
+        }
+        self.inode_bytes(number)
+    }
+
     /// An inode. None: it is not in use.
     pub(crate) fn inode(&self, number: u32) -> Result<Option<Inode>> {
         self.parse_inode(number, false)
@@ -45,7 +86,10 @@ impl Handle<'_> {
     fn parse_inode(&self, number: u32, orphans: bool) -> Result<Option<Inode>> {
         let (block, at) = self.inode_place(number)?;
         let superblock = self.superblock();
-        let bytes = &self.read(block)?[at..at + superblock.inode_bytes];
+        let bytes = match self.read(block) {
+            Err(Error::Missing(block)) => return Err(self.table_window(number, block)?),
+            bytes => &bytes?[at..at + superblock.inode_bytes],
+        };
         Inode::parse(superblock, number, bytes, orphans)
     }
 
@@ -76,7 +120,7 @@ impl Handle<'_> {
         let superblock = self.superblock();
         let is_directory = new.mode >> 12 == 4;
         let number = self.take_inode(parent, is_directory)?;
-        let bytes = self.inode_bytes(number)?;
+        let bytes = self.new_inode_bytes(number)?;
         bytes.fill(0);
         if bytes.len() > 128 {
             crate::bytes::put_u16(bytes, 0x80, superblock.extra.min(bytes.len() as u16 - 128));

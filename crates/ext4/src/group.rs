@@ -51,6 +51,11 @@ impl Group {
         }
     }
 
+    /// Inodes at the end of the table that were never used.
+    pub fn unused(&self) -> u32 {
+        self.unused
+    }
+
     fn store(&self, bytes: &mut [u8]) {
         let long = bytes.len() >= 64;
         let mut wide = |low: usize, high: usize, value: u32| {

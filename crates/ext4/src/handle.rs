@@ -61,6 +61,11 @@ impl<'a> Handle<'a> {
         }
     }
 
+    /// Whether a block of metadata is in memory.
+    pub(crate) fn has(&self, block: u64) -> bool {
+        self.changes.blocks.contains_key(&block) || self.core.has(block)
+    }
+
     /// A block of metadata that has been read, to be changed.
     pub(crate) fn edit(&mut self, block: u64) -> Result<&mut [u8]> {
         if !self.changes.blocks.contains_key(&block) {

@@ -87,6 +87,15 @@ pub enum Error {
     TooLarge,
     /// The operation needs a block that is not in memory: it is read, and the operation begins anew. Nobody sees this outside of this crate.
     Missing(u64),
+    /// The same, and blocks around it will probably be needed, too. Nobody sees this outside of this crate.
+    MissingOf {
+        /// What it needs.
+        block: u64,
+        /// What may be read with it.
+        first: u64,
+        /// How many those are.
+        blocks: u32,
+    },
     /// The running transaction must be committed before the operation can be done. Nobody sees this outside of this crate.
     Full,
 }
@@ -104,8 +113,8 @@ pub trait Device: Send + Sync {
     fn memory(&self) -> usize {
         32 << 20
     }
-    /// All bytes of a block. The file system asks for none past its end.
-    fn read(&self, block: u64) -> impl Future<Output = Result<Vec<u8>>> + Send;
+    /// All bytes of so many blocks that follow each other, beginning with `block`. The file system asks for none past its end.
+    fn read(&self, block: u64, blocks: u32) -> impl Future<Output = Result<Vec<u8>>> + Send;
     /// Writes blocks that follow each other, beginning with `block`. They need not stay if the power fails before the next [`Device::flush`] has answered.
     /// When the future is dropped, the device may still write them.
     fn write(&self, block: u64, blocks: Vec<Bytes>) -> impl Future<Output = Result<()>> + Send;

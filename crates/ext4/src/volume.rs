@@ -3,6 +3,7 @@
 use crate::{
     core::Core, handle::Handle, inode::FileType, log::Journal, superblock, Device, Error, Inode, Result, Superblock,
 };
+use ::core::ops::Range;
 use alloc::vec::Vec;
 use machine::sync::{AsyncLock, Lock, WaitQueue};
 
@@ -22,16 +23,18 @@ pub struct Volume<D> {
     pub(crate) journal: AsyncLock<Option<Journal>>,
 }
 
-/// A block on its way; what has not arrived is given up.
+/// Blocks on their way; what has not arrived is given up.
 struct Loading<'a, D> {
     volume: &'a Volume<D>,
-    block: u64,
+    blocks: Range<u64>,
     number: u64,
 }
 
 impl<D> Drop for Loading<'_, D> {
     fn drop(&mut self) {
-        self.volume.core.lock().end_load(self.block, self.number);
+        let mut core = self.volume.core.lock();
+        self.blocks.clone().for_each(|block| core.end_load(block, self.number));
+        drop(core);
         self.volume.loaded.wake_all();
     }
 }
@@ -67,7 +70,8 @@ impl<D: Device> Volume<D> {
     pub(crate) async fn retry<T>(&self, mut step: impl FnMut(&Self) -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match step(self) {
-                Err(Error::Missing(block)) => self.load(block).await?,
+                Err(Error::Missing(block)) => self.load(block, block, 1).await?,
+                Err(Error::MissingOf { block, first, blocks }) => self.load(block, first, blocks).await?,
                 Err(Error::Full) => self.commit().await?,
                 answer => return answer,
             }
@@ -109,23 +113,48 @@ impl<D: Device> Volume<D> {
         Ok(())
     }
 
-    /// Reads a block of metadata into memory.
-    async fn load(&self, block: u64) -> Result<()> {
+    /// Reads a block of metadata into memory, and with it those of the `ahead` that are `first` and behind which adjoin it and are not there either.
+    async fn load(&self, block: u64, first: u64, ahead: u32) -> Result<()> {
         if block >= self.superblock.blocks {
             return Err(Error::Corrupt("a block past the end"));
         }
-        let Some(number) = self.core.lock().begin_load(block) else {
+        let window = first..(first + u64::from(ahead)).min(self.superblock.blocks);
+        let Some((blocks, number)) = self.core.lock().begin_load(block, window) else {
             // Somebody else does.
             self.loaded.wait_until(|| (!self.core.lock().is_loading(block)).then_some(())).await;
             return Ok(());
         };
-        let loading = Loading { volume: self, block, number };
-        let bytes = self.device.read(block).await?;
-        if bytes.len() != self.superblock.block_bytes as usize {
+        let loading = Loading { volume: self, blocks, number };
+        match self.read_all(&loading).await {
+            // There may be room for what is needed, or another one may be the bad one.
+            Err(Error::NoMemory | Error::Io) if loading.blocks.end - loading.blocks.start > 1 => {
+                drop(loading);
+                let Some((blocks, number)) = self.core.lock().begin_load(block, block..block + 1) else {
+                    return Ok(());
+                };
+                self.read_all(&Loading { volume: self, blocks, number }).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn read_all(&self, loading: &Loading<'_, D>) -> Result<()> {
+        let (first, count) = (loading.blocks.start, (loading.blocks.end - loading.blocks.start) as usize);
+        let each = self.superblock.block_bytes as usize;
+        let bytes = self.device.read(first, count as u32).await?;
+        if bytes.len() != count * each {
             return Err(Error::Io);
         }
-        self.core.lock().insert(block, bytes, number);
-        drop(loading);
+        if count == 1 {
+            self.core.lock().insert(first, bytes, loading.number);
+            return Ok(());
+        }
+        for (block, part) in (first..).zip(bytes.chunks_exact(each)) {
+            let mut copy = Vec::new();
+            copy.try_reserve_exact(each).map_err(|_| Error::NoMemory)?;
+            copy.extend_from_slice(part);
+            self.core.lock().insert(block, copy, loading.number);
+        }
         Ok(())
     }
 

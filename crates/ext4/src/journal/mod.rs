@@ -86,7 +86,7 @@ async fn open_journal_file<D: Device>(volume: &Volume<D>) -> Result<JournalFile>
 
 /// Reads a block of the expected size.
 async fn read<D: Device>(device: &D, block: u64, bytes: u32) -> Result<Vec<u8>> {
-    let read = device.read(block).await?;
+    let read = device.read(block, 1).await?;
     match read.len() == bytes as usize {
         true => Ok(read),
         false => Err(Error::Io),

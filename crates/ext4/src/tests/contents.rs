@@ -17,6 +17,31 @@ fn file(volume: &Volume<Disk>) -> u32 {
     .unwrap()
 }
 
+fn reads(volume: &Volume<Disk>) -> Vec<(u64, u32)> {
+    std::mem::take(&mut *volume.device().reads.lock().unwrap())
+}
+
+#[test]
+fn new_inodes_read_no_block_of_the_table_that_has_no_others_and_old_ones_many_at_once() {
+    let volume = open(empty(16 << 10, &["-b", "4096", "-N", "2048", "-E", "lazy_itable_init=0"])).unwrap();
+    volume.open_without_journal();
+    file(&volume);
+    reads(&volume);
+    // 16 inodes a block.
+    let numbers: Vec<u32> = (0..640).map(|_| file(&volume)).collect();
+    assert_eq!(reads(&volume), []);
+    now(volume.write_home()).unwrap();
+    let again = open(volume.device().bytes.lock().unwrap().clone()).unwrap();
+    now(again.any_inode(numbers[0])).unwrap();
+    reads(&again);
+    for number in &numbers {
+        assert_eq!(now(again.any_inode(*number)).unwrap().mode, 0o100644);
+    }
+    let read = reads(&again);
+    let blocks: u32 = read.iter().map(|(_, blocks)| blocks).sum();
+    assert!(read.len() <= 3 && (8..=40).contains(&blocks), "{read:?}");
+}
+
 struct Random(u64);
 
 impl Random {

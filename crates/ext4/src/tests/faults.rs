@@ -29,8 +29,8 @@ impl Faulty {
 }
 
 impl Device for Faulty {
-    async fn read(&self, block: u64) -> Result<Vec<u8>> {
-        self.disk.read(block).await
+    async fn read(&self, block: u64, blocks: u32) -> Result<Vec<u8>> {
+        self.disk.read(block, blocks).await
     }
 
     async fn write(&self, block: u64, blocks: Vec<Bytes>) -> Result<()> {

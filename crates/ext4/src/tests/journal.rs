@@ -22,7 +22,8 @@ pub(super) fn parsed(bytes: &[u8]) -> Result<Superblock> {
 }
 
 pub(super) fn disk(bytes: Vec<u8>, superblock: &Superblock) -> Disk {
-    Disk { bytes: Mutex::new(bytes), asked: Mutex::default(), block: superblock.block_bytes as usize }
+    let block = superblock.block_bytes as usize;
+    Disk { bytes: Mutex::new(bytes), asked: Mutex::default(), reads: Mutex::default(), block }
 }
 
 pub(super) fn mount(bytes: Vec<u8>, access: Access) -> Result<Volume<Disk>> {
@@ -226,7 +227,7 @@ pub(super) fn found(volume: &Volume<Disk>) -> (i64, Model) {
             let run = now(volume.map(&inode, at)).unwrap();
             for index in 0..run.blocks.min(4000) {
                 if let Some(place) = run.place {
-                    let data = now(volume.device().read(place + u64::from(index))).unwrap();
+                    let data = now(volume.device().read(place + u64::from(index), 1)).unwrap();
                     assert!(data == pattern(number, at + index, bytes), "block {} of file {number}", at + index);
                     blocks.insert(at + index);
                 }

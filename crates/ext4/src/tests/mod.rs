@@ -31,13 +31,17 @@ pub enum Asked {
 pub struct Disk {
     pub bytes: Mutex<Vec<u8>>,
     pub asked: Mutex<Vec<Asked>>,
+    /// The first block and how many, of each read.
+    pub reads: Mutex<Vec<(u64, u32)>>,
     pub block: usize,
 }
 
 impl Device for Disk {
-    async fn read(&self, block: u64) -> Result<Vec<u8>> {
+    async fn read(&self, block: u64, blocks: u32) -> Result<Vec<u8>> {
         let from = usize::try_from(block).ok().and_then(|block| block.checked_mul(self.block)).ok_or(Error::Io)?;
-        self.bytes.lock().unwrap().get(from..from + self.block).map(<[u8]>::to_vec).ok_or(Error::Io)
+        let end = from + blocks as usize * self.block;
+        self.reads.lock().unwrap().push((block, blocks));
+        self.bytes.lock().unwrap().get(from..end).map(<[u8]>::to_vec).ok_or(Error::Io)
     }
 
     async fn write(&self, block: u64, blocks: Vec<Bytes>) -> Result<()> {
@@ -67,7 +71,10 @@ pub fn open(bytes: Vec<u8>) -> Result<Volume<Disk>> {
     let (at, length) = Superblock::PLACE;
     let superblock = Superblock::parse(bytes[at..at + length].try_into().unwrap())?;
     let block = superblock.block_bytes as usize;
-    Ok(Volume::new(Disk { bytes: Mutex::new(bytes), asked: Mutex::default(), block }, superblock))
+    Ok(Volume::new(
+        Disk { bytes: Mutex::new(bytes), asked: Mutex::default(), reads: Mutex::default(), block },
+        superblock,
+    ))
 }
 
 /// An image of so many KiB with the files of a directory.

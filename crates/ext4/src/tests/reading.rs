@@ -16,7 +16,7 @@ fn read(volume: &Volume<Disk>, inode: &Inode) -> Result<Vec<u8>> {
         assert_eq!((u64::from(run.block), run.blocks > 0), (at, true));
         for number in 0..u64::from(run.blocks).min(inode.size.div_ceil(block) - at) {
             if let Some(place) = run.place {
-                let data = now(volume.device().read(place + number))?;
+                let data = now(volume.device().read(place + number, 1))?;
                 let from = ((at + number) * block) as usize;
                 let end = (from + data.len()).min(bytes.len());
                 bytes[from..end].copy_from_slice(&data[..end - from]);

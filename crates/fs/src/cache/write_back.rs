@@ -3,7 +3,7 @@
 //! A page that a mapping may write to changes unseen. So before it is written, it is taken from all page tables, of all kernels: whoever writes to it next faults, and the page is dirty again
 //! ([`crate::Object::write`]). If somebody does so before its bytes have been taken, it stays dirty.
 
-use super::{PageCache, Slot, Store, PAGE};
+use super::{PageCache, Slot, Store, MAX_SIZE, PAGE};
 use crate::{file::Frames, SyncRange};
 use alloc::{boxed::Box, vec::Vec};
 use core::{ops::Range, sync::atomic::Ordering::SeqCst};
@@ -105,6 +105,16 @@ impl PageCache {
             this.loaded.wake_all();
             this.services.leave_list_if_clean(&this);
         }));
+    }
+
+    /// Writes all dirty pages back within the caller's task, which must come to its end: what several caches ask for is asked for at once.
+    pub(crate) async fn write_back_in_task(&self) -> Result<()> {
+        let written = match self.is_clean() {
+            true => Ok(()),
+            false => self.write_back_now(0, MAX_SIZE).await,
+        };
+        self.services.leave_list_if_clean(self);
+        written
     }
 
     async fn write_back_now(&self, start: u64, end: u64) -> Result<()> {

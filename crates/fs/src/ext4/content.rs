@@ -85,6 +85,17 @@ impl Content {
     /// Writes what is dirty, and tells the inode when its contents changed.
     pub async fn write_back(&self, cache: &Arc<PageCache>) -> Result<()> {
         self.write_data(cache).await?;
+        self.tell_time().await
+    }
+
+    /// The same within the caller's task, which must come to its end.
+    pub async fn write_back_in_task(&self, cache: &Arc<PageCache>) -> Result<()> {
+        cache.write_back_in_task().await?;
+        self.tell_time().await
+    }
+
+    /// Tells the inode when its contents changed, if it does not say so yet.
+    async fn tell_time(&self) -> Result<()> {
         if let (Some(now), Ok(())) = (self.take_modified(), self.check_here()) {
             let now = Time { seconds: now.seconds, nanoseconds: now.nanoseconds };
             let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (now, now);

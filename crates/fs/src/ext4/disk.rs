@@ -15,7 +15,7 @@ use machine::{
 };
 
 /// Pages of one transfer of metadata, if there is memory for them.
-const PAGES: usize = 64;
+const PAGES: usize = 256;
 
 /// See the module.
 pub struct Blocks {
@@ -106,14 +106,15 @@ impl ext4::Device for Blocks {
         (pages as usize * PAGE_SIZE / 16).clamp(1 << 20, 32 << 20)
     }
 
-    async fn read(&self, block: u64) -> ext4::Result<Vec<u8>> {
-        let mut bytes = try_filled(self.bytes, 0u8).map_err(|_| Error::NoMemory)?;
-        let counted = self.writer.frames(self.bytes);
+    async fn read(&self, block: u64, blocks: u32) -> ext4::Result<Vec<u8>> {
+        let length = self.bytes * blocks as usize;
+        let mut bytes = try_filled(length, 0u8).map_err(|_| Error::NoMemory)?;
+        let counted = self.writer.frames(length);
         let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
-        if frames.len() * PAGE_SIZE < self.bytes {
+        if frames.len() * PAGE_SIZE < length {
             return Err(Error::NoMemory);
         }
-        let to = || Frames::new(&*self.writer.services.memory, &frames, self.bytes);
+        let to = || Frames::new(&*self.writer.services.memory, &frames, length);
         self.disk.read_into(block * self.bytes as u64, to()).await.map_err(error)?;
         to().take(&mut bytes);
         Ok(bytes)

@@ -30,8 +30,9 @@ use disk::Blocks;
 use ext4::{Access, Error, Superblock};
 use machine::{
     errno::Result,
+    join_all,
     sync::{AsyncLock, Lock, WaitQueue},
-    BoxFuture, Errno,
+    to_completion, BoxFuture, Errno,
 };
 use node::Node;
 
@@ -39,6 +40,9 @@ use node::Node;
 const MAGIC: u64 = 0xef53;
 /// How long (ns) a change may wait for its commit, if nobody asks for it (mount option commit=5).
 const COMMIT: u64 = 5_000_000_000;
+
+/// Files that are written back at the same time.
+const FILES_AT_ONCE: usize = 64;
 
 /// What a program is told.
 fn errno(error: Error) -> Errno {
@@ -55,7 +59,7 @@ fn errno(error: Error) -> Errno {
         Error::NotEmpty => Errno::ENOTEMPTY,
         Error::TooManyLinks => Errno::EMLINK,
         Error::TooLarge => Errno::EFBIG,
-        Error::Missing(_) => Errno::EIO,
+        Error::Missing(_) | Error::MissingOf { .. } => Errno::EIO,
     }
 }
 
@@ -187,14 +191,28 @@ impl Shared {
         self.volume.commit().await.map_err(errno)
     }
 
-    /// Writes dirty pages of all files. The first error, if there is one; the others are written all the same.
+    /// Writes dirty pages of all files, of several at once: what lies together on the disk is written by one request. The first error, if there is one; the others are written all the same.
     async fn write_back(&self) -> Result<()> {
-        let contents: Vec<_> = self.contents.lock().values().filter_map(both).collect();
-        let mut result = Ok(());
-        for (cache, content) in contents {
-            result = result.and(content.write_back(&cache).await);
-        }
-        result
+        let Some(shared) = self.this.upgrade() else { return Ok(()) };
+        let work = async move {
+            let contents: Vec<_> = shared.contents.lock().values().filter_map(both).collect();
+            let mut result = Ok(());
+            for some in contents.chunks(FILES_AT_ONCE) {
+                let write = |(cache, content): &'_ (Arc<PageCache>, Arc<Content>)| -> BoxFuture<'_, _> {
+                    let (cache, content) = (cache.clone(), content.clone());
+                    Box::pin(async move { content.write_back_in_task(&cache).await })
+                };
+                let all = join_all(some.iter().map(write).collect());
+                for written in shared.disk().queue().plugged(all).await {
+                    if let Err(error) = written {
+                        log::error!("ext4: writing back: {error:?}");
+                    }
+                    result = result.and(written);
+                }
+            }
+            result
+        };
+        to_completion(&*self.services.spawner, work).await
     }
 
     async fn sync(&self) -> Result<()> {
