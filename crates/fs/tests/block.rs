@@ -169,13 +169,14 @@ fn what_is_written_reaches_the_device_in_whole_pages_and_is_kept_by_a_flush() {
     block_on(file.sync(false)).unwrap();
     assert_eq!(disk.device.taken(), [(BlockOp::Write, 8, 4096), (BlockOp::Flush, 0, 0)]);
     assert_eq!(&disk.device.bytes.lock().unwrap()[4999..5006], b"\x09hello\x09");
+    // Nothing has changed since the flush.
     block_on(file.sync(true)).unwrap();
-    assert_eq!(disk.device.taken(), [(BlockOp::Flush, 0, 0)]);
+    assert_eq!(disk.device.taken(), []);
     block_on(file.write_at(b"again", 5000)).unwrap();
     disk.flush_old();
     assert_eq!(disk.device.taken(), [(BlockOp::Write, 8, 4096)]);
     let counted = disk.volume("vda").stats().numbers();
-    assert_eq!((counted[4], counted[6], counted[8], counted[15]), (2, 16, 0, 2));
+    assert_eq!((counted[4], counted[6], counted[8], counted[15]), (2, 16, 0, 1));
 }
 
 #[test]

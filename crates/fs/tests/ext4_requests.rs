@@ -54,6 +54,11 @@ impl Mounted {
         (writes, asked.iter().filter(|(op, ..)| matches!(op, BlockOp::Flush)).count())
     }
 
+    /// Since the last call: the bytes of each read.
+    fn reads(&self) -> Vec<usize> {
+        self.disk.taken().iter().filter(|(op, ..)| matches!(op, BlockOp::Read)).map(|(.., bytes)| *bytes).collect()
+    }
+
     fn synced_file(&self, path: &str, bytes: &[u8]) -> Arc<dyn File> {
         self.process.write(path, bytes).unwrap();
         block_on(self.tree.sync()).unwrap();
@@ -90,4 +95,45 @@ fn fdatasync_of_a_longer_file_commits_its_size() {
     block_on(file.set_attributes(&mounted.process.caller, shorter)).unwrap();
     block_on(file.sync(true)).unwrap();
     assert_eq!(mounted.after_a_power_cut().process.read("/file").unwrap(), [1; 10]);
+}
+
+#[test]
+fn who_reads_here_and_there_gets_what_he_wants_and_who_reads_on_gets_more() {
+    let mounted = mount(image(20 << 10));
+    mounted.process.write("/file", &vec![1; 8 << 20]).unwrap();
+    block_on(mounted.tree.close()).unwrap();
+    let mounted = mounted.after_a_power_cut();
+    let file = mounted.process.open("/file", OpenFlags::empty()).unwrap();
+    let read = |bytes: usize, page: u64| {
+        let mut buffer = vec![0; bytes];
+        assert_eq!(block_on(file.read_at(&mut buffer, page * 4096)).unwrap(), bytes);
+        mounted.reads()
+    };
+    read(1, 1000);
+    assert_eq!(read(4096, 1800), [4096]);
+    assert_eq!(read(4096, 700), [4096]);
+    assert_eq!(read(65536, 500), [65536]);
+    assert_eq!(read(10, 300), [4096]);
+    // What follows is the beginning of more.
+    assert_eq!(read(4096, 301), [4 * 4096]);
+    assert_eq!(read(4 * 4096, 305), [8 * 4096]);
+    assert_eq!(read(65536, 0), [32 * 4096]);
+    assert_eq!(read(65536, 32), [64 * 4096]);
+}
+
+#[test]
+fn sync_writes_small_files_together_and_flushes_twice() {
+    let mounted = mount(image(20 << 10));
+    // The bitmaps are in memory then.
+    mounted.synced_file("/first", &[1; 3000]);
+    for file in 0..60 {
+        mounted.process.write(&format!("/{file}"), &[1; 3000]).unwrap();
+    }
+    block_on(mounted.tree.sync()).unwrap();
+    let (writes, flushes) = mounted.taken();
+    // The files; the journal; its commit block.
+    assert!(writes.len() <= 4 && writes.contains(&(60 * 4096)), "{writes:?}");
+    assert_eq!(flushes, 2);
+    block_on(mounted.tree.sync()).unwrap();
+    assert_eq!(mounted.taken(), (vec![], 0));
 }

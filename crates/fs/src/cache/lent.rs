@@ -24,7 +24,7 @@
 //! number before it asks, and maps what it got, under the lock of its address space, only if the number is the same.
 //! The same protects a fault at the file's own kernel, and a copy whose page is about to be written.
 
-use super::{PageCache, Slot, State};
+use super::{PageCache, Slot, State, FAULT};
 use crate::Loaned;
 use alloc::{boxed::Box, vec::Vec};
 use core::ops::Range;
@@ -124,7 +124,7 @@ impl PageCache {
                 }
                 self.take_copies_back(index..index + 1).await;
             }
-            let held = self.load(index).await?;
+            let held = self.load(index, FAULT).await?;
             let mut state = self.state.lock();
             let state = &mut *state;
             let Some(Slot::Ready { frame, exposed, .. }) = state.pages.get_mut(&index) else { continue };

@@ -47,8 +47,10 @@ use pages::Pages;
 const PAGE: u64 = PAGE_SIZE as u64;
 /// To be written over what is to be zero.
 static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
-/// Read-ahead in pages: where it starts, and how far it doubles unless the store says otherwise.
-const WINDOW: (u64, u64) = (16, 64);
+/// Pages that are read ahead at most, unless the store says otherwise.
+const READ_AHEAD: u64 = 64;
+/// Pages that a fault wants, which knows of one only.
+const FAULT: u64 = 16;
 /// Pages for which a write sees to room below at once ([`Store::reserve`]).
 pub const RESERVED: u64 = 64;
 /// Longest file (MAX_LFS_FILESIZE).
@@ -68,7 +70,7 @@ pub trait Store: Send + Sync {
     }
     /// How many pages are read at most before somebody asks for them.
     fn read_ahead(&self) -> u64 {
-        WINDOW.1
+        READ_AHEAD
     }
     /// What reads and writes past the cache must be made of. None: there are none.
     fn direct(&self) -> Option<DirectUnits> {
@@ -113,7 +115,7 @@ struct State {
     size: u64,
     pages: Pages,
     tickets: u64,
-    /// The page a sequential reader wants next from the store, and how far to read ahead then.
+    /// The page a sequential reader wants next from the store, and how many he got last time; 0: the last one was no sequential reader.
     next: u64,
     window: u64,
     dirty: DirtyPages,
@@ -224,7 +226,7 @@ impl PageCache {
                 pages: Pages::new(services.memory.clone(), charge),
                 tickets: 0,
                 next: 0,
-                window: WINDOW.0,
+                window: 0,
                 dirty: services.flusher.count(),
                 writing: 0,
                 epoch: 0,
@@ -337,11 +339,11 @@ impl PageCache {
         self.services.note_dirty();
     }
 
-    /// The frame of a page, read from the store if need be. EFAULT past the end.
-    async fn load(&self, index: u64) -> Result<CountedFrame<'_>> {
+    /// The frame of a page, read from the store if need be; the caller needs `wanted` pages from there on. EFAULT past the end.
+    async fn load(&self, index: u64, wanted: u64) -> Result<CountedFrame<'_>> {
         let mut alone = false;
         loop {
-            match self.step(index, alone)? {
+            match self.step(index, wanted, alone)? {
                 Step::Have(frame) => return Ok(frame),
                 Step::Make => {
                     let frame = self.frame().await?;
@@ -378,8 +380,8 @@ impl PageCache {
         }
     }
 
-    /// What is to be done to have a page; `alone`: none is to be read with it.
-    fn step(&self, index: u64, alone: bool) -> Result<Step<'_>> {
+    /// What is to be done to have a page, of `wanted` that the caller needs one after the other; `alone`: none is to be read with it.
+    fn step(&self, index: u64, wanted: u64, alone: bool) -> Result<Step<'_>> {
         let mut state = self.state.lock();
         if index >= state.size.div_ceil(PAGE) {
             return Err(Errno::EFAULT);
@@ -393,8 +395,13 @@ impl PageCache {
             None => {}
         }
         let Some(store) = &self.store else { return Ok(Step::Make) };
-        state.window = if index == state.next { state.window * 2 } else { WINDOW.0 }.min(store.read_ahead().max(1));
-        let limit = (index + if alone { 1 } else { state.window }).min(state.size.div_ceil(PAGE));
+        let most = store.read_ahead().max(1);
+        state.window = match index {
+            0 => read_ahead(0, wanted, most),
+            _ if index == state.next => read_ahead(state.window, wanted, most),
+            _ => 0,
+        };
+        let limit = (index + if alone { 1 } else { state.window.max(wanted).min(most) }).min(state.size.div_ceil(PAGE));
         let end = state.pages.range(index..limit).next().map_or(limit, |(taken, _)| *taken);
         state.next = end;
         state.tickets += 1;
@@ -477,5 +484,18 @@ impl PageCache {
 impl Drop for PageCache {
     fn drop(&mut self) {
         self.services.unregister(self.id);
+    }
+}
+
+/// How many pages a sequential reader gets who got `before` and needs `wanted`, `most` at most; who reads here and there gets what he wants and no more. Numbers are those of Linux
+/// (mm/readahead.c): a reader who begins may soon end.
+fn read_ahead(before: u64, wanted: u64, most: u64) -> u64 {
+    let size = if before == 0 { wanted.max(1).next_power_of_two() } else { before };
+    match before {
+        0 if size <= most / 32 => size * 4,
+        0 if size <= most / 4 => size * 2,
+        1.. if size < most / 16 => size * 4,
+        1.. if size <= most / 2 => size * 2,
+        _ => most,
     }
 }

@@ -1,6 +1,6 @@
 //! What the memory of programs sees of a file: the object behind their mappings.
 
-use super::{PageCache, Slot, PAGE};
+use super::{PageCache, Slot, FAULT, PAGE};
 use crate::{Loaned, Object, ObjectId, SyncRange};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ impl Object for PageCache {
     }
 
     fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
-        Box::pin(self.load(index))
+        Box::pin(self.load(index, FAULT))
     }
 
     fn resident(&self, index: u64) -> Option<CountedFrame<'_>> {
@@ -98,7 +98,7 @@ impl Object for PageCache {
                 return;
             }
             for index in first..end.min(self.len().div_ceil(PAGE)) {
-                if !self.services.memory.has_room() || self.load(index).await.is_err() {
+                if !self.services.memory.has_room() || self.load(index, end - index).await.is_err() {
                     break;
                 }
                 pause(&*self.services.spawner).await;

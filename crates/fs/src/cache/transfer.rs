@@ -87,7 +87,8 @@ impl PageCache {
         mut missing: Part,
     ) -> Result<usize> {
         loop {
-            match self.load(missing.index).await {
+            let wanted = (missing.within + to.len()).div_ceil(PAGE_SIZE) as u64;
+            match self.load(missing.index, wanted).await {
                 Ok(held) => to.put_frame(&*self.services.memory, held.frame(), missing.within, missing.bytes)?,
                 // Truncated meanwhile.
                 Err(Errno::EFAULT) => return Ok(done),
@@ -208,7 +209,7 @@ impl PageCache {
             match self.write_part(part, from, frame.take())? {
                 Wrote::All => return Ok(()),
                 Wrote::Again => {}
-                Wrote::NeedsPage => drop(self.load(part.index).await?),
+                Wrote::NeedsPage => drop(self.load(part.index, 1).await?),
                 Wrote::Lost => return Err(Errno::EIO),
                 Wrote::NeedsFrame => {
                     let made = match self.frame().await {

@@ -65,6 +65,9 @@ pub struct Queue {
     pub settings: Settings,
     lanes: Box<[Lock<Lane>]>,
     plugs: AtomicUsize,
+    /// Counts of changes that were asked for and that were answered, and what that was when the newest flush began that has been answered: if it is the same, there is nothing to flush.
+    changes: AtomicUsize,
+    flushed: AtomicUsize,
     /// Woken when a request has been answered.
     room: WaitQueue,
 }
@@ -91,6 +94,9 @@ impl Queue {
             settings: Settings::new(scheduler),
             lanes: (0..queues).map(|_| Lock::default()).collect(),
             plugs: AtomicUsize::new(0),
+            // Nobody knows what was asked before.
+            changes: AtomicUsize::new(1),
+            flushed: AtomicUsize::new(0),
             room: WaitQueue::new(),
         };
         queue.select(scheduler);
@@ -120,13 +126,29 @@ impl Queue {
         pages: Pieces,
         counted: impl FnOnce() -> Counted,
     ) -> Result<()> {
+        let changes = match op {
+            BlockOp::Read => 0,
+            BlockOp::Flush => self.changes.load(SeqCst),
+            _ => self.changes.fetch_add(1, SeqCst),
+        };
+        if op == BlockOp::Flush && changes == self.flushed.load(SeqCst) {
+            return Ok(());
+        }
         let submission = Arc::new(Submission::default());
         let mut bio = Some(Bio { op, sector, pages, counted: counted(), submission: submission.clone() });
         let lane = self.room.wait_until(|| self.enter(&mut bio)).await;
         if self.plugs.load(SeqCst) == 0 {
             self.run(lane);
         }
-        submission.answered().await
+        let answer = submission.answered().await;
+        match op {
+            BlockOp::Read => {}
+            BlockOp::Flush if answer.is_ok() => drop(self.flushed.fetch_max(changes, SeqCst)),
+            BlockOp::Flush => {}
+            // A flush that began meanwhile did not cover it.
+            _ => drop(self.changes.fetch_add(1, SeqCst)),
+        }
+        answer
     }
 
     /// Holds back all requests while it lives.
