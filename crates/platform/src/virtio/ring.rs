@@ -258,7 +258,6 @@ impl<H: DeviceMemory> Ring<H> {
     }
 
     /// Gives the device a chain. The buffers come back in `Err` when there is no room now.
-    #[expect(clippy::result_large_err, reason = "it is moved into the chain otherwise")]
     pub fn add(&mut self, key: usize, buffers: Buffers<H>) -> Result<(), Buffers<H>> {
         let segments = buffers.segments();
         let in_page = match &buffers {
