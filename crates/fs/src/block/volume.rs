@@ -353,6 +353,8 @@ impl Volume {
 
     /// Asks the disk for an operation on at most so many sectors at a time.
     async fn by_ranges(&self, start: u64, end: u64, most: u32, op: impl Fn(u32) -> BlockOp + Send) -> Result<()> {
+        let block = (self.device().limits().block / SECTOR as u32).max(1);
+        let most = (most / block * block).max(block);
         let mut at = start;
         while at < end {
             let sectors = ((end - at) / SECTOR).min(most.into()) as u32;

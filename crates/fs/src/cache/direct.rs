@@ -18,7 +18,7 @@
 
 use super::{PageCache, Services, Slot, MAX_SIZE, PAGE};
 use crate::file::{Destination, Frames, Source, Transfer};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{ops::Range, sync::atomic::Ordering::Relaxed};
 use machine::{errno::Result, sync::AsyncGuard, to_completion, Errno, Frame, PAGE_SIZE};
 
@@ -241,7 +241,18 @@ impl PageCache {
         }
     }
 
-    async fn write_below(&self, mut from: Source<'_>, start: u64, noted: Arc<Noted>) -> Result<(u64, usize)> {
+    async fn write_below(&self, from: Source<'_>, start: u64, noted: Arc<Noted>) -> Result<(u64, usize)> {
+        let end = start + from.len() as u64;
+        let mut forgets = Forgets { cache: Some(noted.cache.clone()), pages: noted.pages.clone(), start, end };
+        let written = self.write_batches(from, start, &noted).await;
+        drop(noted);
+        // Without the note: an address space that is asked may be waiting for it. All of the bytes, also if they could not all be written: some of them may have been.
+        self.forget_clean(start, end).await;
+        forgets.cache = None;
+        written
+    }
+
+    async fn write_batches(&self, mut from: Source<'_>, start: u64, noted: &Arc<Noted>) -> Result<(u64, usize)> {
         let memory = &*self.services.memory;
         let mut done = 0;
         while !from.is_empty() {
@@ -268,9 +279,6 @@ impl PageCache {
                 Err(error) => return Err(error),
             }
         }
-        drop(noted);
-        // Without the note: an address space that is asked may be waiting for it.
-        self.forget_clean(start, start + done as u64).await;
         Ok((start, done))
     }
 
@@ -290,6 +298,28 @@ impl PageCache {
         let flushing = self.flushing.lock().await;
         self.loaded.wait_until(|| self.state.lock().direct.is_empty().then_some(())).await;
         flushing
+    }
+}
+
+/// Forgets the pages of a direct write whose thread was killed in the middle, when what it has begun is written.
+struct Forgets {
+    /// None: the thread does that itself.
+    cache: Option<Arc<PageCache>>,
+    pages: Range<u64>,
+    start: u64,
+    end: u64,
+}
+
+impl Drop for Forgets {
+    fn drop(&mut self) {
+        let Some(cache) = self.cache.take() else { return };
+        let (pages, start, end) = (self.pages.clone(), self.start, self.end);
+        let spawner = cache.services.spawner.clone();
+        spawner.spawn(Box::pin(async move {
+            let overlaps = |other: &Range<u64>| other.start < pages.end && pages.start < other.end;
+            cache.loaded.wait_until(|| (!cache.state.lock().direct.iter().any(overlaps)).then_some(())).await;
+            cache.forget_clean(start, end).await;
+        }));
     }
 }
 

@@ -133,6 +133,8 @@ impl PageCache {
     pub async fn forget_clean(&self, start: u64, end: u64) {
         let (first, end) = (start / PAGE, end.div_ceil(PAGE));
         {
+            // A page on its way to the store is clean, and must stay: read again now, it would be what was there before.
+            let _flushing = self.flushing.lock().await;
             let mut state = self.state.lock();
             let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
             let clean = state.pages.range(first..end).filter(|(_, slot)| !is_dirty(slot)).map(|(index, _)| *index);

@@ -80,15 +80,21 @@ impl PageCache {
             return Ok(());
         }
         if range.waits_before {
-            drop(self.flushing.lock().await);
+            self.written_out().await;
         }
         match (range.writes, range.waits_after) {
             (true, true) => self.write_back(range.start, range.end).await?,
             (true, false) => self.begin_write_back(range.start, range.end).await,
-            (false, true) => drop(self.flushing.lock().await),
+            (false, true) => self.written_out().await,
             (false, false) => {}
         }
         Ok(())
+    }
+
+    /// Waits for what is being written back, and for what a task was told to write back before this.
+    async fn written_out(&self) {
+        self.loaded.wait_until(|| (!self.begun.load(SeqCst)).then_some(())).await;
+        drop(self.flushing.lock().await);
     }
 
     /// Lets a task write dirty pages back. Who does that while the last one still writes waits: there is one for a file, however often somebody asks.

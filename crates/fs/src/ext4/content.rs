@@ -3,7 +3,7 @@
 //! Blocks are found for pages when they are written back (delayed allocation), not before. So that there are some then, a page that becomes dirty reserves what it will need: nobody hears of a full
 //! disk after his write has been answered.
 
-use super::{errno, ranges::Ranges, Shared};
+use super::{errno, raise, ranges::Ranges, Shared};
 use crate::{
     cache::{DirectUnits, RESERVED},
     file::Frames,
@@ -150,13 +150,13 @@ impl Content {
 
     /// The inode has another time: in the transaction that runs, at the latest.
     fn note_time(&self) {
-        self.transaction.store(self.shared.volume.transaction(), SeqCst);
+        raise(&self.transaction, self.shared.volume.transaction());
         self.shared.changed();
     }
 
     /// The inode has other blocks or another size: in the transaction that runs, at the latest.
     pub fn note_change(&self) {
-        self.data_transaction.store(self.shared.volume.transaction(), SeqCst);
+        raise(&self.data_transaction, self.shared.volume.transaction());
         self.note_time();
     }
 

@@ -25,7 +25,7 @@ use alloc::{
     vec::Vec,
 };
 use content::Content;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use disk::Blocks;
 use ext4::{Access, Error, Superblock};
 use machine::{
@@ -446,4 +446,9 @@ impl Mounter for Ext4Mounter {
     ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
         Box::pin(self.open(source, data, read_only))
     }
+}
+
+/// Of two transactions the later one must be committed: raises `known` to `new`, unless another has raised it further. (Their numbers go round, as jbd2's.)
+fn raise(known: &AtomicU32, new: u32) {
+    let _ = known.fetch_update(SeqCst, SeqCst, |old| (new.wrapping_sub(old) as i32 > 0).then_some(new));
 }

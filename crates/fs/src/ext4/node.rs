@@ -2,7 +2,7 @@
 
 use super::{
     content::{self, Content},
-    errno, Shared,
+    errno, raise, Shared,
 };
 use crate::{
     file::{ready, Destination, Source, Transfer},
@@ -118,7 +118,7 @@ impl Node {
 
     /// It has been changed on the disk, or is to be: in the transaction that runs, at the latest.
     pub(super) fn changed(&self) {
-        self.transaction.store(self.shared.volume.transaction(), Relaxed);
+        raise(&self.transaction, self.shared.volume.transaction());
         self.read.store(false, Relaxed);
         self.shared.changed();
     }
@@ -416,7 +416,11 @@ impl Inode for Node {
 
     fn write_direct<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {
         match self.file() {
-            Ok((cache, _)) => self.note_write(cache.write_direct(from, at.offset(), self.permit())),
+            Ok((cache, content)) => {
+                // Before as well: what is on its way to the disk takes the time along, and no dirty page is left that would.
+                content.changed(self.now());
+                self.note_write(cache.write_direct(from, at.offset(), self.permit()))
+            }
             Err(error) => Transfer::Done(Err(error)),
         }
     }

@@ -43,7 +43,7 @@ use machine::{
     block::{BlockDevice, BlockLimits, BlockOp, Pieces},
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Errno,
+    BoxFuture,
 };
 use request::{Bio, Request, Submission};
 
@@ -144,9 +144,7 @@ impl Queue {
         match op {
             BlockOp::Read => {}
             BlockOp::Flush if answer.is_ok() => drop(self.flushed.fetch_max(changes, SeqCst)),
-            BlockOp::Flush => {}
-            // A flush that began meanwhile did not cover it.
-            _ => drop(self.changes.fetch_add(1, SeqCst)),
+            _ => {}
         }
         answer
     }
@@ -237,8 +235,9 @@ impl Queue {
     async fn carry_out(self: Arc<Self>, index: usize, request: Request) {
         let answer = self.device.submit(request.op, request.sector, request.pages()).await;
         let mut answers: Vec<Result<()>> = request.bios().iter().map(|_| answer).collect();
-        if let (Err(Errno::EIO), true) = (answer, request.is_merged()) {
-            // One of them may be bad. The others' submitters are not to hear of it.
+        let has_data = matches!(request.op, BlockOp::Read | BlockOp::Write);
+        if answer.is_err() && request.is_merged() && has_data {
+            // One of them may be bad. The others' submitters are not to hear of it. (Of a flush all must hear: the next one may succeed, and what was lost is lost.)
             for (bio, answer) in request.bios().iter().zip(&mut answers) {
                 *answer = self.device.submit(bio.op, bio.sector, bio.pages.clone()).await;
             }
@@ -248,6 +247,10 @@ impl Queue {
             let lane = &mut *self.lanes[index].lock();
             lane.requests -= 1;
             lane.under_way -= 1;
+        }
+        if !matches!(request.op, BlockOp::Read | BlockOp::Flush) {
+            // A flush that began meanwhile did not cover it. Counted here, for who has asked may be gone.
+            self.changes.fetch_add(1, SeqCst);
         }
         request.answer(answers);
         self.room.wake_all();
