@@ -220,6 +220,20 @@ fn a_flush_waits_for_no_other_request_and_several_are_one() {
 }
 
 #[test]
+fn of_a_flush_that_fails_all_hear_that_asked_for_it() {
+    let bench = Bench::new(Scheduler::None, LIMITS);
+    let _first = bench.occupied();
+    let flush = || bench.ask(BlockOp::Flush, 0, Pieces::none(&bench.memory));
+    // Something must have changed since the first.
+    let mut all = [bench.write(1, &[1]), flush(), flush()];
+    poll_all(&mut all);
+    bench.answer(0);
+    bench.device.fails_flush.store(true, SeqCst);
+    bench.answer_all();
+    assert_eq!(all.each_mut().map(poll), [Some(Ok(())), Some(Err(Errno::EIO)), Some(Err(Errno::EIO))]);
+}
+
+#[test]
 fn submitters_wait_while_the_queue_is_full() {
     let bench = Bench::new(Scheduler::Deadline, LIMITS);
     bench.set("nr_requests", 4);

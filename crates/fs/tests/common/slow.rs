@@ -37,6 +37,8 @@ pub struct Slow {
     pub bytes: Mutex<Vec<u8>>,
     /// Sectors that can be neither read nor written.
     pub bad: Mutex<Vec<u64>>,
+    /// The next flush fails.
+    pub fails_flush: AtomicBool,
     /// It answers by itself.
     pub at_once: AtomicBool,
     state: Mutex<State>,
@@ -51,6 +53,7 @@ impl Slow {
             limits,
             bytes,
             bad,
+            fails_flush: AtomicBool::new(false),
             at_once: AtomicBool::new(false),
             state: Mutex::default(),
             answered: WaitQueue::new(),
@@ -73,6 +76,9 @@ impl Slow {
     }
 
     fn carry_out(&self, given: &Given) -> Result<()> {
+        if given.op == BlockOp::Flush && self.fails_flush.swap(false, SeqCst) {
+            return Err(Errno::EIO);
+        }
         if self.bad.lock().unwrap().iter().any(|bad| given.sectors().contains(bad)) {
             return Err(Errno::EIO);
         }
