@@ -21,7 +21,8 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     pub fn new(number: usize, group: usize, counter: Option<OwnedFd>) -> Cpu {
-        Cpu { number, group, counter, ready: AtomicI64::new(0), scheduled: AtomicBool::new(false) }
+        // Each CPU begins with a worker, which has not begun yet.
+        Cpu { number, group, counter, ready: AtomicI64::new(0), scheduled: AtomicBool::new(true) }
     }
 
     /// Reads what has happened since the counter was last read, by whomever. Who reads at the same time gets another part of it, so all is added once.
@@ -54,6 +55,12 @@ impl Cpu {
     /// All its workers wait, and nobody was woken for it.
     pub fn stalls(&self) -> bool {
         self.counter.is_some() && self.ready() <= 0 && !self.scheduled.load(SeqCst)
+    }
+
+    /// A worker that was woken for it is there, or can't come.
+    pub fn note_arrived(&self) {
+        self.refresh();
+        self.scheduled.store(false, SeqCst);
     }
 
     pub fn note_scheduled(&self) {

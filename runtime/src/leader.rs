@@ -6,6 +6,8 @@ use std::{io, sync::atomic::Ordering::*, sync::Arc, time::Duration};
 
 /// How often it looks around though nothing has happened.
 const CHORES: Duration = Duration::from_millis(100);
+/// How often it reads what has come while it read.
+const ROUNDS: usize = 4;
 /// What epoll calls the end of the runtime.
 const EXIT: u64 = u64::MAX;
 
@@ -39,7 +41,11 @@ impl Leader {
         let _ = sys::set_cpus(0, &numbers);
         while !self.shared.exiting.load(SeqCst) {
             let mut events = self.epoll.wait(Some(CHORES));
-            while !events.is_empty() && !events.contains(&EXIT) {
+            // More may have come; but a CPU that stalls must not wait until nothing comes any more.
+            for _ in 0..ROUNDS {
+                if events.is_empty() || events.contains(&EXIT) {
+                    break;
+                }
                 for cpu in events {
                     self.shared.refresh(cpu as usize);
                 }

@@ -96,9 +96,7 @@ impl TaskBuilder {
             for (region, access) in self.uses {
                 domain.enter(&task, region, access, |other| task.wait_for(other));
             }
-            if domain.len() > 64 && domain.len().is_power_of_two() {
-                domain.forget(Task::has_ended);
-            }
+            domain.forget_at_times(Task::has_ended);
         }
         shared.submit(task, worker.cpu());
     }

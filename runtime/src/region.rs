@@ -60,11 +60,17 @@ impl<T> Clone for Piece<T> {
 pub struct Domain<T> {
     /// By where they begin; they don't overlap.
     pieces: BTreeMap<usize, Piece<T>>,
+    /// About how many pieces and readers there are, and how many there may be before those of ended tasks go.
+    entries: usize,
+    limit: usize,
 }
+
+/// So many are always kept.
+const LEAST: usize = 64;
 
 impl<T> Default for Domain<T> {
     fn default() -> Self {
-        Domain { pieces: BTreeMap::new() }
+        Domain { pieces: BTreeMap::new(), entries: 0, limit: LEAST }
     }
 }
 
@@ -96,6 +102,7 @@ impl<T> Domain<T> {
                 }
             }
             at = piece.end;
+            self.entries += 1;
         }
     }
 
@@ -119,9 +126,13 @@ impl<T> Domain<T> {
         });
     }
 
-    /// How many pieces it keeps.
-    pub fn len(&self) -> usize {
-        self.pieces.len()
+    /// The same when there has come as much as was left the last time.
+    pub fn forget_at_times(&mut self, has_ended: impl FnMut(&T) -> bool) {
+        if self.entries > self.limit {
+            self.forget(has_ended);
+            self.entries = self.pieces.values().map(|piece| 1 + piece.readers.len()).sum();
+            self.limit = (2 * self.entries).max(LEAST);
+        }
     }
 }
 
@@ -153,7 +164,7 @@ mod tests {
         assert_eq!(ask(&d, 150..160, Access::In), [2]);
         assert_eq!(ask(&a, 300..301, Access::In), []);
         domain.forget(|task| *task != 3);
-        assert_eq!(domain.len(), 2);
+        assert_eq!(domain.pieces.len(), 2);
     }
 
     /// Against a model that keeps a writer and readers for each byte.

@@ -21,11 +21,11 @@ use crate::{
     sys,
     task::{lock, Task},
     topology,
-    worker::{within, Wake, Worker},
+    worker::{current, within, Wake, Worker},
 };
 use std::{
     collections::VecDeque,
-    io,
+    io::{self, Write},
     os::fd::OwnedFd,
     panic::resume_unwind,
     sync::{
@@ -197,6 +197,9 @@ impl Runtime {
         own: Option<Box<dyn Schedule>>,
         workers_per_cpu: usize,
     ) -> io::Result<Runtime> {
+        if numbers.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no CPUs"));
+        }
         let mode = if monitor == Monitor::Nobody { Mode::Baseline } else { Mode::Umt };
         let groups = topology::groups(&numbers);
         let mut counters: Vec<Option<OwnedFd>> = counters.into_iter().map(Some).collect();
@@ -261,6 +264,11 @@ impl Runtime {
 
     /// Runs `main` as a task, and returns when that and all its children have ended. If one has panicked, this panics with that.
     pub fn run<T: Send>(&self, main: impl FnOnce() -> T + Send) -> T {
+        if let Some((shared, worker, task)) = current() {
+            if Arc::ptr_eq(&shared, &self.shared) {
+                return shared.nested(&worker, &task, main);
+            }
+        }
         let result = Mutex::new(None);
         let body = || *lock(&result) = Some(main());
         let body: Box<dyn FnOnce() + Send + '_> = Box::new(body);
@@ -312,8 +320,9 @@ impl Drop for Runtime {
 
 impl Shared {
     fn spawn(&self, name: String, live: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name).spawn(live)?;
-        lock(&self.threads).push(thread);
+        // Held over both: who ends the runtime finds it.
+        let mut threads = lock(&self.threads);
+        threads.push(std::thread::Builder::new().name(name).spawn(live)?);
         Ok(())
     }
 
@@ -351,13 +360,16 @@ impl Shared {
                     let cpu = worker.cpu();
                     if let Err(error) = self.begin(worker, Some(wake)) {
                         // No more threads: the task waits for a worker that there is.
-                        eprintln!("cob-tasks: no new worker: {error}");
-                        let mut central = lock(&self.central);
-                        central.busy[cpu] -= 1;
-                        central.bound[cpu] -= 1;
-                        if let Some(task) = task {
-                            central.queue.push(Ready(task), cpu);
+                        {
+                            let mut central = lock(&self.central);
+                            central.busy[cpu] -= 1;
+                            central.bound[cpu] -= 1;
+                            if let Some(task) = task {
+                                central.queue.push(Ready(task), cpu);
+                            }
                         }
+                        self.cpus[cpu].note_arrived();
+                        let _ = writeln!(io::stderr(), "cob-tasks: no new worker: {error}");
                     }
                 }
             }

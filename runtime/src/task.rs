@@ -16,6 +16,16 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> 
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Drop for Task {
+    /// A task may be the last that holds its parent, and so on: a program decides how deep that goes.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(mut unused) = above.and_then(Arc::into_inner) {
+            above = unused.parent.take();
+        }
+    }
+}
+
 /// A unit of work. It *ends* when its body has returned and all its children have ended.
 pub(crate) struct Task {
     pub priority: i32,
@@ -51,6 +61,18 @@ impl Task {
             waiter: Mutex::new(None),
             panic: Mutex::new(None),
         })
+    }
+
+    /// Whether it is a child of `other`, or a child's child, and so on.
+    pub fn is_below(&self, other: &Arc<Task>) -> bool {
+        let mut above = self.parent.as_ref();
+        while let Some(task) = above {
+            if Arc::ptr_eq(task, other) {
+                return true;
+            }
+            above = task.parent.as_ref();
+        }
+        false
     }
 
     /// It must not begin before `other` has ended.
@@ -115,6 +137,9 @@ impl Task {
                 _ => return false,
             }
             let successors = lock(&task.successors).take().unwrap_or_default();
+            // It names the children, which name it.
+            let domain = std::mem::take(&mut *lock(&task.domain));
+            drop(domain);
             ready.extend(successors.into_iter().filter(|successor| successor.unblock()));
             let Some(parent) = task.parent.clone() else { return true };
             if let Some(panic) = task.take_panic() {

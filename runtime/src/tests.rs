@@ -231,3 +231,46 @@ fn a_task_that_waits_for_a_lock_of_a_task_that_waits_does_not_stop_the_others() 
     });
     assert_eq!(*lock.lock().unwrap(), 30);
 }
+
+#[test]
+fn a_runtime_in_itself_and_waits_for_grandchildren_need_one_worker() {
+    let runtime = Builder::default().mode(Some(Mode::Baseline)).cpus(vec![0]).workers_per_cpu(1).build().unwrap();
+    fn dive(depth: u64) {
+        if depth > 0 {
+            spawn(move || spawn(move || dive(depth - 1)));
+            taskwait();
+        }
+    }
+    assert_eq!(runtime.run(|| runtime.run(|| 7)), 7);
+    runtime.run(|| dive(20));
+    assert_eq!(runtime.statistics().workers(), 1);
+}
+
+#[test]
+fn a_long_chain_of_tasks_ends_without_a_deep_stack_and_leaves_nothing() {
+    let runtime = runtime(Policy::Fifo);
+    fn chain(left: usize, held: Arc<()>) {
+        if left > 0 {
+            task().changes(0x1000..0x1008).spawn(move || chain(left - 1, held));
+        }
+    }
+    let held = Arc::new(());
+    let ours = held.clone();
+    runtime.run(move || chain(100_000, ours));
+    drop(runtime);
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
+#[test]
+fn who_is_woken_before_it_sleeps_leaves_no_cpu_idle() {
+    // The root may be given to a worker that has not gone to sleep yet. The pipe is written by a task that needs the same CPU.
+    for _ in 0..50 {
+        let counters = vec![crate::sys::event_fd().unwrap()];
+        let runtime = Runtime::start(Monitor::Test, vec![0], counters, Policy::Fifo, None, 8).unwrap();
+        runtime.run(|| {
+            let (send, receive) = std::sync::mpsc::channel();
+            spawn(move || send.send(1).unwrap());
+            assert_eq!(waiting(|| receive.recv().unwrap()), 1);
+        });
+    }
+}

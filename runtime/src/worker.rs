@@ -101,9 +101,12 @@ impl Worker {
         let mut slept = false;
         loop {
             if let Some(wake) = wake.take() {
+                let cpu = &shared.cpus[self.cpu()];
                 if slept {
-                    shared.monitor.sleeps(&shared.cpus[self.cpu()], false);
+                    shared.monitor.sleeps(cpu, false);
                 }
+                // It may have been woken before it slept, and then no unblock says that it is here.
+                cpu.note_arrived();
                 return wake;
             }
             if !slept {
@@ -119,6 +122,7 @@ impl Worker {
         self.thread.store(sys::thread_id(), SeqCst);
         self.bind(&shared.cpus[self.cpu()]);
         shared.monitor.watch(&shared.cpus[self.cpu()], true);
+        shared.cpus[self.cpu()].note_arrived();
         CURRENT.set(Some(Current { shared: shared.clone(), worker: self.clone(), tasks: Vec::new() }));
         let mut wake = first;
         loop {
@@ -178,14 +182,13 @@ impl Worker {
         self.sleep(shared)
     }
 
-    /// taskwait: runs children of `task`, and sleeps while the last ones run elsewhere.
+    /// taskwait: runs children of `task`, and theirs, and sleeps while the last ones run elsewhere.
     pub fn wait_for_children(self: &Arc<Self>, shared: &Arc<Shared>, task: &Arc<Task>) {
         while !task.has_only_its_body() {
             let mut wakings = Vec::new();
             {
                 let mut central = lock(&shared.central);
-                let is_child = |ready: &Ready| ready.0.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, task));
-                if let Some(Ready(child)) = central.queue.take(&mut { is_child }) {
+                if let Some(Ready(child)) = central.queue.take(&mut |ready| ready.0.is_below(task)) {
                     drop(central);
                     shared.execute(self, &child);
                     shared.refresh(self.cpu());

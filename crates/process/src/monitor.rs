@@ -188,7 +188,7 @@ impl Thread {
 
     /// The thread asks to be monitored, or not to be any more. ENXIO: its process has no counters.
     pub fn set_monitored(&self, on: bool) -> Result<()> {
-        if !self.process.with_shared(|shared| shared.monitored) {
+        if on && !self.process.with_shared(|shared| shared.monitored) {
             return Err(Errno::ENXIO);
         }
         trace::umt_activate(self.tid.0, self.is_monitored().into(), on.into());

@@ -77,8 +77,10 @@ impl Scheduler {
     pub fn begin_monitoring(&self, task: &TaskRef, monitor: Arc<dyn Monitor>) {
         let (here, entity) = (self.here(), &task.0);
         let monitored = &entity.monitored;
-        if monitored.is_on() {
-            return;
+        match monitored.monitor() {
+            Some(known) if monitored.is_on() && Arc::ptr_eq(&known, &monitor) => return,
+            // Those of before are nobody's any more.
+            _ => self.end_monitoring(task),
         }
         // This CPU has it: `turn` has not noted that, and will take it back.
         self.locals[here].monitors.store(true, Relaxed);

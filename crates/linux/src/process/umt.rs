@@ -18,7 +18,9 @@ pub(crate) async fn umt_enable(call: &mut Call<'_>) -> Result<u64> {
     if call.arg(2) != 0 || count < u64::from(cpus) {
         return Err(Errno::EINVAL);
     }
-    let counters = call.process().make_counters(call.caller().credentials.uid).await?;
+    let mut counters = call.process().make_counters(call.caller().credentials.uid).await?;
+    // A kernel may have been booted meanwhile. Its CPUs have none.
+    counters.truncate(usize::try_from(count).unwrap_or(usize::MAX));
     let mut fds: Vec<u32> = Vec::new();
     let mut failed = None;
     for counter in counters {
@@ -57,7 +59,9 @@ pub(crate) async fn umt_control(call: &mut Call<'_>) -> Result<u64> {
         _ if function & SET != 0 => return Err(Errno::EINVAL),
         _ => false,
     };
-    if !call.process().with_shared(|shared| shared.monitored) {
+    // Who is monitored may stop that in any case: its process may have given up its counters (a umt_enable that failed in the end).
+    let stops = function == SET && !active && call.thread.is_monitored();
+    if !stops && !call.process().with_shared(|shared| shared.monitored) {
         return Err(Errno::ENXIO);
     }
     if function & GET != 0 {

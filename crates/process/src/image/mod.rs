@@ -146,8 +146,8 @@ impl Thread {
             space.expect(process.home);
             process.change(Change::Image { space: space.id(), files: files.id(), alone }).await?;
         }
+        self.end_monitoring();
         if process.with_shared(|shared| shared.monitored) {
-            self.end_monitoring();
             process.change(Change::Monitored(false)).await?;
         }
         process.leave_sharing_group(SharedPart::Handlers).await?;
