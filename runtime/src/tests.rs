@@ -249,9 +249,9 @@ fn a_runtime_in_itself_and_waits_for_grandchildren_need_one_worker() {
 #[test]
 fn a_long_chain_of_tasks_ends_without_a_deep_stack_and_leaves_nothing() {
     let runtime = runtime(Policy::Fifo);
-    fn chain(left: usize, held: Arc<()>) {
+    fn chain(left: usize, _held: Arc<()>) {
         if left > 0 {
-            task().changes(0x1000..0x1008).spawn(move || chain(left - 1, held));
+            task().changes(0x1000..0x1008).spawn(move || chain(left - 1, _held));
         }
     }
     let held = Arc::new(());
