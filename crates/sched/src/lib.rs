@@ -21,6 +21,7 @@ mod monitor;
 #[cfg(test)]
 mod monitor_tests;
 mod monitored;
+mod moving;
 #[cfg(test)]
 mod overload_tests;
 mod patience;

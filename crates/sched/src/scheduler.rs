@@ -166,7 +166,7 @@ impl Scheduler {
         self.push(runnable, cpu);
     }
 
-    fn push(&self, runnable: Runnable, cpu: usize) {
+    pub(crate) fn push(&self, runnable: Runnable, cpu: usize) {
         let entity = runnable.metadata().clone();
         let local = &self.locals[cpu];
         let now = self.cpu.now();
@@ -220,7 +220,7 @@ impl Scheduler {
 
     /// The CPU for a task that became runnable: where it last ran if that is idle, else an idle CPU it may
     /// use, else one where it is the most urgent, else the least loaded.
-    fn place(&self, entity: &Entity) -> usize {
+    pub(crate) fn place(&self, entity: &Entity) -> usize {
         let last = entity.cpu.load(Relaxed);
         if self.locals.len() == 1 {
             return 0;
@@ -343,65 +343,6 @@ impl Scheduler {
             queue.name_running(token(runnable.metadata()));
         }
         next
-    }
-
-    /// Takes a waiting thread from the sibling where most wait; false if nobody waits that may come here.
-    fn steal(&self, here: usize) -> bool {
-        let busiest = (0..self.locals.len())
-            .filter(|&cpu| cpu != here && threads(self.locals[cpu].load.load(Relaxed)) >= 2)
-            .max_by_key(|&cpu| self.locals[cpu].load.load(Relaxed));
-        busiest.is_some_and(|from| self.pull(from, here))
-    }
-
-    /// Moves one waiting thread between queues.
-    fn pull(&self, from: usize, to: usize) -> bool {
-        let may = |task: &Runnable| task.metadata().may_run_on(to) && task.metadata().share() != 0;
-        let other = &self.locals[from];
-        let Some((runnable, class, lag)) = other.queue().remove(may, self.cpu.now()) else { return false };
-        let share = runnable.metadata().share();
-        self.trace_move(runnable.metadata(), from, to);
-        other.load.fetch_sub(share, Relaxed);
-        let local = &self.locals[to];
-        local.load.fetch_add(share, Relaxed);
-        let mut queue = local.queue();
-        runnable.metadata().cpu.store(to, SeqCst);
-        let class = if class == Class::Kernel { class } else { runnable.metadata().class() };
-        queue.enqueue(runnable, class, lag, self.cpu.now());
-        true
-    }
-
-    /// Restricts a task to CPUs of this kernel whose index bit is set. A thread that waits for another CPU goes to one of these at once, however long the
-    /// threads there want to go on; one that runs goes when it next gives up its CPU.
-    pub fn set_allowed(&self, task: &TaskRef, mask: u64) {
-        let entity = &task.0;
-        task.set_allowed(mask);
-        let from = entity.cpu.load(SeqCst);
-        if entity.may_run_on(from) || !entity.queued.load(Relaxed) {
-            return;
-        }
-        let now = self.cpu.now();
-        let found = self.locals[from].queue().remove(|waiting| Arc::ptr_eq(waiting.metadata(), entity), now);
-        let Some((runnable, _, lag)) = found else { return };
-        self.locals[from].load.fetch_sub(entity.share(), Relaxed);
-        entity.lag.store(lag, Relaxed);
-        entity.slept.store(now, Relaxed);
-        let to = self.place(entity);
-        self.trace_move(entity, from, to);
-        self.push(runnable, to);
-    }
-
-    /// Called now and then by a CPU on which threads wait: if a sibling has two threads less, gives it one of them. (Not the
-    /// sibling takes one: nobody waits there, so it has no reason to look.)
-    pub fn even_out(&self) {
-        let here = self.here();
-        let load = |cpu: usize| threads(self.locals[cpu].load.load(Relaxed));
-        let least = (0..self.locals.len()).filter(|&cpu| cpu != here).min_by_key(|&cpu| load(cpu));
-        let Some(to) = least.filter(|&cpu| load(cpu) + 2 <= load(here)) else { return };
-        if self.pull(here, to) {
-            // As in `push`.
-            fence(SeqCst);
-            self.cpu.kick(self.cpu.cpus()[to]);
-        }
     }
 
     /// Called by a thread that ends: it needs the CPU for a moment yet, to give back what it has. Nobody who looks for a

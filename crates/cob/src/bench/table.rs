@@ -248,7 +248,24 @@ pub fn page<W: AsRef<str>>(caption: &str, tables: impl IntoIterator<Item = (W, T
     text
 }
 
-/// The same for Markdown.
+/// The same for a terminal, without what failed and with what was not run.
+pub fn aligned_page<W: AsRef<str>>(
+    caption: &str,
+    tables: impl IntoIterator<Item = (W, Table)>,
+    skipped: &[String],
+) -> String {
+    let mut text = format!("{caption}\n");
+    for (what, (head, body)) in tables {
+        if !what.as_ref().is_empty() {
+            let _ = write!(text, "\n{}:\n", what.as_ref());
+        }
+        text += &aligned(&head, &body);
+    }
+    skipped.iter().for_each(|row| text += &format!("skipped: {row}\n"));
+    text
+}
+
+/// [`aligned`] for Markdown.
 pub fn piped(head: &[String], body: &[Vec<String>]) -> String {
     let mut text = format!("| {} |\n|---{}|\n", head.join(" | "), "|---:".repeat(head.len() - 1));
     for line in body {

@@ -4,7 +4,7 @@ use serde_json::{json, Value};
 
 use super::{Outcome, Requests, Results, Row};
 use crate::bench::sample::Sample;
-use crate::bench::table::{aligned, duration, factor, mean, page, Table};
+use crate::bench::table::{aligned_page, duration, factor, mean, page, Table};
 
 type Count = fn(&Requests) -> u64;
 
@@ -129,15 +129,7 @@ impl Results {
 }
 
 pub fn text(results: &Results) -> String {
-    let mut text = results.caption() + "\n";
-    for (what, (head, body)) in results.tables() {
-        if !what.is_empty() {
-            text += &format!("\n{what}:\n");
-        }
-        text += &aligned(&head, &body);
-    }
-    results.skipped.iter().for_each(|row| text += &format!("skipped: {row}\n"));
-    text
+    aligned_page(&results.caption(), results.tables(), &results.skipped)
 }
 
 pub fn markdown(results: &Results) -> String {

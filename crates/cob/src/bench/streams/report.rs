@@ -4,7 +4,7 @@ use serde_json::{json, Value};
 
 use super::{Case, Outcome, Results};
 use crate::bench::sample::Sample;
-use crate::bench::table::{aligned, duration, factor, page, Table};
+use crate::bench::table::{aligned_page, duration, factor, page, Table};
 
 /// Messages, doorbells and moves as [`Outcome::counts`] has them.
 const COUNTED: [&str; 3] = ["messages", "doorbells", "moves"];
@@ -98,15 +98,7 @@ fn title(case: &Case) -> String {
 }
 
 pub fn text(results: &Results) -> String {
-    let mut text = results.caption() + "\n";
-    for (what, (head, body)) in results.tables() {
-        if !what.is_empty() {
-            text += &format!("\n{what}:\n");
-        }
-        text += &aligned(&head, &body);
-    }
-    results.skipped.iter().for_each(|row| text += &format!("skipped: {row}\n"));
-    text
+    aligned_page(&results.caption(), results.tables(), &results.skipped)
 }
 
 pub fn markdown(results: &Results) -> String {
