@@ -84,8 +84,12 @@ impl Builder {
             "fifo" | "" => {}
             other => eprintln!("cob-tasks: COB_TASKS_SCHEDULER={other}: expected fifo, lifo or locality"),
         }
-        if let Ok(most) = variable("COB_TASKS_WORKERS_PER_CPU").parse() {
-            builder.workers_per_cpu = most;
+        match variable("COB_TASKS_WORKERS_PER_CPU").as_str() {
+            "" => {}
+            most => match most.parse() {
+                Ok(most) => builder.workers_per_cpu = most,
+                Err(_) => eprintln!("cob-tasks: COB_TASKS_WORKERS_PER_CPU={most}: expected a number"),
+            },
         }
         builder
     }
