@@ -44,7 +44,7 @@ impl Bench {
     fn new(scheduler: Scheduler, limits: BlockLimits) -> Bench {
         let kernel = Kernel::new(5000);
         let device = Arc::new(Slow::new(vec![0; 512 * 512], limits));
-        let queue = Queue::new(&kernel.services, &(device.clone() as Arc<dyn BlockDevice>), scheduler);
+        let queue = Queue::new(&kernel.services, &(device.clone() as Arc<dyn BlockDevice>), (254, 16), scheduler);
         kernel.tasks.1.store(true, SeqCst);
         Bench { memory: kernel.memory.clone(), kernel, device, queue, stats: Arc::default() }
     }

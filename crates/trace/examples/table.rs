@@ -29,6 +29,8 @@ fn meaning(kind: Kind) -> &'static str {
         Kind::Cpu => "CPU",
         Kind::State => "state",
         Kind::Syscall => "system call",
+        Kind::Device => "disk",
+        Kind::Operation => "operation",
         Kind::Message => "kind of message",
         Kind::Role => "what the message is",
         Kind::Text => "text",

@@ -61,6 +61,10 @@ pub enum Kind {
     State,
     /// The number of a system call.
     Syscall,
+    /// A disk or partition: major << 20 | minor.
+    Device,
+    /// What a request of a disk does, in Linux's bits: [`operation`].
+    Operation,
     /// A kind of message, by its number in docs/messages.md.
     Message,
     /// What a message is: see docs/trace.md.
@@ -93,6 +97,18 @@ pub struct PointInfo {
     pub about: &'static str,
     /// What is recorded.
     pub fields: &'static [Field],
+}
+
+/// Bits of [`Kind::Operation`], as LTTng numbers them (`rwbs`).
+pub mod operation {
+    /// Blocks are written.
+    pub const WRITE: u16 = 1 << 0;
+    /// Blocks are given up.
+    pub const DISCARD: u16 = 1 << 1;
+    /// Blocks are read.
+    pub const READ: u16 = 1 << 2;
+    /// What was written before becomes durable.
+    pub const FLUSH: u16 = 1 << 8;
 }
 
 /// The thread id of a CPU that has nothing to do.

@@ -192,6 +192,22 @@ points! {
         /// A monitored thread that could go on has come from another CPU: a block there, an unblock here.
         UmtMove umt_move(tid: u32 Tid, old: u16 Number, new: u16 Number);
     }
+    Block "block" "Requests of disks, on the kernel that has the disk. `sector` and `nr_sector` count 512 bytes." {
+        /// The thread `tid` wants blocks of a disk: a request for them waits in the queue.
+        BlockRqInsert block_rq_insert(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
+        /// These blocks were added to the end of a request that waits, or to a flush that does.
+        BlockBioBackmerge block_bio_backmerge(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
+        /// These were put before the first of one.
+        BlockBioFrontmerge block_bio_frontmerge(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
+        /// This request was joined to the one before it, for now they adjoin.
+        BlockRqMerge block_rq_merge(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
+        /// The device gets a request. `tid` wanted it first.
+        BlockRqIssue block_rq_issue(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
+        /// The device has answered. `error` is 0, or the error number less than 0.
+        BlockRqComplete block_rq_complete(
+            sector: u64 Number, error: u64 Signed, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation,
+        );
+    }
     Profile "profile" "What `cob profile` asks for. Not in `all`." {
         /// Where this CPU was when the host asked, and what it is of: `ticks` samples, for so often has the host asked since the last one. `pc`, `sp` and `fp` (program counter, stack and frame pointer) are those of the kernel, or 0: the CPU was in user mode; `user_pc`, `user_sp` and `user_fp` those with which the thread last left user mode, or 0: there is no thread, or it has not been in user mode on this kernel. `words` and `user_words` of both stacks follow.
         Sample sample(

@@ -4,9 +4,10 @@
 //! - A thread runs only after it could: it was woken, preempted, or has come from another kernel; and one that has ended does not run.
 //! - A thread arrives as often as it left, from where it left.
 //! - Every message that was received had been sent before.
+//! - A disk answers what it was asked for.
 //! - Of each handler the end follows the beginning.
 
-use crate::{file::Trace, states::is_thread, Event};
+use crate::{file::Trace, levels::Levels, states::is_thread, Event};
 use anyhow::Result;
 use foldhash::fast::FixedState;
 use std::collections::{hash_map::Entry, BTreeSet};
@@ -59,6 +60,7 @@ pub struct Checker {
     cpus: HashMap<u16, (u32, ThreadId)>,
     sent: HashMap<Letter, u64>,
     handling: HashMap<(u16, u16, u16, u64), u64>,
+    disks: Levels,
     found: Vec<Violation>,
     /// Events that were looked at.
     pub events: u64,
@@ -155,6 +157,13 @@ impl Checker {
                     }
                     false => {}
                 }
+            }
+            Point::BlockRqIssue => self.disks.take(event, &mut |_, _| {}),
+            Point::BlockRqComplete => {
+                if self.disks.is_unknown(event) && self.is_whole(kernel) {
+                    self.wrong(event.time, "a disk answers what it was not asked for".into());
+                }
+                self.disks.take(event, &mut |_, _| {});
             }
             Point::HandlerBegin => *self.handling.entry(handler(event)).or_default() += 1,
             Point::HandlerEnd if event.number("outcome") != 1 => self.handled(event),

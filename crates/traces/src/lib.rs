@@ -7,6 +7,7 @@
 //! | event.rs, text.rs | one event, and a line of text for it |
 //! | names.rs | what threads, system calls and messages are called |
 //! | states.rs | who was where, when, and waited for what: the stretches of time that everything below is made from |
+//! | levels.rs | what goes up and down: requests of disks, ready threads of CPUs |
 //! | filter.rs | which events are wanted |
 //! | check.rs | what can't be in a trace |
 //! | report.rs | figures, and a line for each CPU |
@@ -21,6 +22,7 @@ pub mod ctf;
 mod event;
 pub mod file;
 mod filter;
+pub mod levels;
 mod names;
 pub mod perfetto;
 pub mod report;

@@ -34,6 +34,22 @@ pub struct Names {
     threads: HashMap<u32, (u32, String)>,
 }
 
+/// A disk or partition by its numbers, as lsblk shows them.
+pub fn device_name(device: u64) -> String {
+    format!("{}:{}", device >> 20, device & 0xf_ffff)
+}
+
+/// What a request of a disk does, as blktrace shows it.
+pub fn operation_letter(operation: u64) -> &'static str {
+    match operation as u16 {
+        trace::operation::READ => "R",
+        trace::operation::WRITE => "W",
+        trace::operation::DISCARD => "D",
+        trace::operation::FLUSH => "F",
+        _ => "?",
+    }
+}
+
 impl Names {
     /// Hears what an event says about names.
     pub fn take(&mut self, event: &Event) {

@@ -1,11 +1,12 @@
 //! Perfetto's protobuf (protos/perfetto/trace in its source, whose field numbers are below): for https://ui.perfetto.dev and trace_processor.
 //!
 //! Who had which CPU goes in as Linux's scheduler events, so that Perfetto makes its tracks of CPUs and states of threads of them. What a thread does in the kernel (calls, faults) are
-//! slices of its track; each CPU of a kernel has a track of the handlers that it runs, below the track of its kernel; messages and moves between kernels are flows from one to the other.
+//! slices of its track; requests that a disk has, and monitored threads that could go on on a CPU, are counters; each CPU of a kernel has a track of the handlers that it runs, below the track of its kernel; messages and moves between kernels are flows from one to the other.
 
 use crate::{
     ctf::tid as other_tid,
     file::Trace,
+    levels::{Level, Levels},
     names::{message_name, role_name, syscall_name},
     states::is_thread,
     Event, Filter, Names,
@@ -135,6 +136,8 @@ struct TrackDescriptor {
     thread: Option<ThreadDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    counter: Option<CounterDescriptor>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -147,6 +150,10 @@ struct ThreadDescriptor {
     thread_name: Option<String>,
 }
 
+/// The track is one of numbers.
+#[derive(Clone, PartialEq, Message)]
+struct CounterDescriptor {}
+
 #[derive(Clone, PartialEq, Message)]
 struct TrackEvent {
     #[prost(int32, optional, tag = "9")]
@@ -157,6 +164,8 @@ struct TrackEvent {
     categories: Vec<String>,
     #[prost(string, optional, tag = "23")]
     name: Option<String>,
+    #[prost(int64, optional, tag = "30")]
+    counter_value: Option<i64>,
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     flow_ids: Vec<u64>,
     #[prost(fixed64, repeated, packed = "false", tag = "48")]
@@ -166,6 +175,7 @@ struct TrackEvent {
 const BEGIN: i32 = 1;
 const END: i32 = 2;
 const INSTANT: i32 = 3;
+const COUNTER: i32 = 4;
 /// SEQ_INCREMENTAL_STATE_CLEARED.
 const CLEARED: u32 = 1;
 const SEQUENCE: u32 = 1;
@@ -183,6 +193,13 @@ fn handler_track(kernel: u16, cpu: u16) -> u64 {
 
 fn thread_track(tid: u32) -> u64 {
     1 << 42 | u64::from(tid)
+}
+
+fn level_track(level: Level) -> u64 {
+    match level {
+        Level::Disk(device) => 1 << 43 | u64::from(device),
+        Level::Ready { kernel, index } => 1 << 44 | u64::from(kernel) << 16 | u64::from(index),
+    }
 }
 
 /// A message is a flow whose number both ends can say.
@@ -210,6 +227,7 @@ pub fn write(trace: &Trace, filter: Filter, to: &mut impl Write) -> Result<()> {
         known: BTreeSet::new(),
         open: HashMap::new(),
         flows: HashSet::new(),
+        levels: Levels::default(),
         is_first: true,
     };
     for event in trace.events()?.filtered(filter) {
@@ -228,6 +246,7 @@ struct Perfetto<'a, W> {
     open: HashMap<u64, u32>,
     /// Flows that have begun and not ended.
     flows: HashSet<u64>,
+    levels: Levels,
     is_first: bool,
 }
 
@@ -331,12 +350,32 @@ impl<W: Write> Perfetto<'_, W> {
             categories: vec![event.info().group.name().into()],
             flow_ids: from.to_vec(),
             terminating_flow_ids: until,
+            ..Default::default()
         };
         self.slice(event, of)
     }
 
+    fn count(&mut self, event: &Event) -> Result<()> {
+        let mut changes = Vec::new();
+        self.levels.take(event, &mut |level, value| changes.push((level, value)));
+        for (level, value) in changes {
+            let uuid = level_track(level);
+            let (name, counter) = (Some(level.name()), Some(CounterDescriptor {}));
+            self.describe(TrackDescriptor { uuid: Some(uuid), name, counter, ..Default::default() })?;
+            let of = TrackEvent {
+                kind: Some(COUNTER),
+                track_uuid: Some(uuid),
+                counter_value: Some(value.into()),
+                ..Default::default()
+            };
+            self.put(TracePacket { timestamp: Some(event.time), track_event: Some(of), ..Default::default() })?;
+        }
+        Ok(())
+    }
+
     fn add(&mut self, event: &Event) -> Result<()> {
         self.names.take(event);
+        self.count(event)?;
         let kernel = event.place.kernel;
         match event.point {
             Point::SchedSwitch => {

@@ -3,7 +3,8 @@
 
 use crate::{
     file::Trace,
-    names::{message_name, syscall_name},
+    levels::Levels,
+    names::{device_name, message_name, syscall_name},
     states::is_thread,
     Doing, Filter, Names, States, Stretch,
 };
@@ -61,6 +62,7 @@ pub struct Report {
     in_benchmark_switches: u64,
     preemptions: u64,
     messages: BTreeMap<u16, MessageFigures>,
+    levels: Levels,
     waits: HashMap<Doing, (u64, u64)>,
     /// Stretches of CPUs, for the lines.
     lines: BTreeMap<u16, Vec<(u64, u64, u32)>>,
@@ -143,6 +145,7 @@ impl Report {
                 }
                 _ => {}
             }
+            report.levels.take(&event, &mut |_, _| {});
             states.take(&event, &mut |stretch| report.stretch(stretch));
         }
         report.last = states.now();
@@ -245,7 +248,8 @@ impl Report {
         self.write_cpus(text)?;
         self.write_threads(text)?;
         self.write_waits(text)?;
-        self.write_messages(text)
+        self.write_messages(text)?;
+        self.write_disks(text)
     }
 
     fn write_cpus(&self, text: &mut String) -> std::fmt::Result {
@@ -351,6 +355,35 @@ impl Report {
         for (kind, of) in messages.iter().take(ROWS) {
             let flight = of.flight.0.checked_div(of.flight.1).map(ms).unwrap_or_default();
             writeln!(text, "{:<20} {:<10} {:<12} {flight}", message_name(**kind), of.count, of.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn write_disks(&self, text: &mut String) -> std::fmt::Result {
+        if self.levels.disks().is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            text,
+            "\ndisk     reads     writes    flushes   discards  errors  KiB read    KiB written  mean time    busy         at once: mean, most"
+        )?;
+        for (device, of) in self.levels.disks() {
+            let [reads, writes, flushes, discards] = of.requests;
+            let requests: u64 = of.requests.iter().sum();
+            writeln!(
+                text,
+                "{:<8} {reads:<9} {writes:<9} {flushes:<9} {discards:<9} {:<7} {:<11} {:<12} {:<12} {:<12} {:.1}, {}",
+                device_name((*device).into()),
+                of.errors,
+                of.bytes[0] / 1024,
+                of.bytes[1] / 1024,
+                ms(of.time / requests.max(1)),
+                ms(of.busy),
+                of.mean_at_once(),
+                of.most
+            )?;
         }
         Ok(())
     }

@@ -1,7 +1,14 @@
-//! A picture of a trace that needs no manual: a row for each CPU, grouped by kernel, and a row for each thread; time goes to the right. In both a thread has one colour, so that one
+//! A picture of a trace that needs no manual: a row for each CPU, grouped by kernel, one for each disk and for the ready threads of each CPU, if there are such events, and a row for each thread; time goes to the right. In both a thread has one colour, so that one
 //! sees where it goes. Words appear where the pointer rests. What is narrower than a pixel is drawn together, so the picture of a long trace is not larger than that of a short one.
 
-use crate::{file::Trace, names::message_name, report::wait_name, states::is_thread, Doing, Filter, States, Stretch};
+use crate::{
+    file::Trace,
+    levels::{Level, Levels},
+    names::message_name,
+    report::wait_name,
+    states::is_thread,
+    Doing, Filter, States, Stretch,
+};
 use anyhow::Result;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,6 +34,9 @@ const KERNEL_COLOUR: &str = "#8a8a8a";
 const READY_COLOUR: &str = "#ffd34d";
 const WAIT_COLOUR: &str = "#e8e8e8";
 const MOVE_COLOUR: &str = "#d62728";
+const DISK_COLOUR: &str = "#4e79a7";
+/// No thread could go on: the CPU stalls. One could: as it should be. More could.
+const READY_COLOURS: [&str; 3] = ["#d62728", "#59a14f", "#ffd34d"];
 
 /// Stretches of a row: from, to, and what.
 type Bars<T> = Vec<(u64, u64, T)>;
@@ -44,12 +54,14 @@ struct Picture {
     /// Messages: from CPU and time, to CPU and time, kind.
     messages: Vec<(u16, u64, u16, u64, u16)>,
     markers: Vec<(u64, String)>,
+    levels: BTreeMap<Level, Bars<u32>>,
 }
 
 /// Writes the picture.
 pub fn write(trace: &Trace, filter: Filter, to: &mut impl Write) -> Result<()> {
     let mut picture = Picture::default();
     let mut states = States::default();
+    let mut levels = Levels::default();
     let mut sent: HashMap<_, (u16, u64)> = HashMap::new();
     for event in trace.events()?.filtered(filter) {
         let event = event?;
@@ -77,9 +89,11 @@ pub fn write(trace: &Trace, filter: Filter, to: &mut impl Write) -> Result<()> {
             Point::Marker => picture.markers.push((event.time, event.text())),
             _ => {}
         }
+        levels.take(&event, &mut |level, value| picture.level(level, event.time, value));
         states.take(&event, &mut |stretch| picture.stretch(stretch));
     }
     picture.last = states.now();
+    picture.levels.values_mut().for_each(|bars| end_bar(bars, picture.last));
     states.end(&mut |stretch| picture.stretch(stretch));
     picture.draw(trace, &states, to)
 }
@@ -99,6 +113,33 @@ impl Picture {
         }
     }
 
+    fn level(&mut self, level: Level, time: u64, value: u32) {
+        let bars = self.levels.entry(level).or_default();
+        end_bar(bars, time);
+        bars.push((time, time, value));
+    }
+
+    /// Each disk and each CPU's ready threads: the higher the bar, the more there are.
+    fn draw_levels(&self, to: &mut impl Write, top: f64) -> Result<()> {
+        for (index, (level, bars)) in self.levels.iter().enumerate() {
+            let y = top + index as f64 * ROW;
+            let most = bars.iter().map(|(.., value)| *value).max().unwrap_or(0).max(1);
+            writeln!(to, r#"<text x="10" y="{}">{}</text>"#, y + 12.0, level.name())?;
+            let shown = bars.iter().filter(|(.., value)| *value > 0 || matches!(level, Level::Ready { .. }));
+            let shown = shown.map(|&(from, until, value)| match level {
+                Level::Disk(_) => (from, until, DISK_COLOUR, BAR * f64::from(value) / f64::from(most), value),
+                Level::Ready { .. } => {
+                    (from, until, READY_COLOURS[value.min(2) as usize], BAR * f64::from(value.clamp(1, 4)) / 4.0, value)
+                }
+            });
+            self.bars(to, y, shown, |value| match level {
+                Level::Disk(_) => format!("{value} requests at once"),
+                Level::Ready { .. } => format!("{value} threads could go on"),
+            })?;
+        }
+        Ok(())
+    }
+
     fn x(&self, time: u64) -> f64 {
         let first = self.first.unwrap_or(0);
         let span = self.last.saturating_sub(first).max(1) as f64;
@@ -116,7 +157,8 @@ impl Picture {
             tid => threads.iter().position(|known| *known == tid).map_or("#555555", |at| COLOURS[at % COLOURS.len()]),
         };
         let rows = self.cpus.len() as f64;
-        let threads_top = TOP + rows * ROW + 44.0;
+        let levels_top = TOP + rows * ROW + 32.0;
+        let threads_top = levels_top + self.levels.len() as f64 * ROW + 12.0;
         let height = threads_top + threads.len() as f64 * ROW + 60.0;
         let all = LEFT + WIDTH + 20.0;
         writeln!(
@@ -138,6 +180,7 @@ impl Picture {
         }
         self.arrows(to, &row_of)?;
         self.scale(to, TOP + rows * ROW + 4.0)?;
+        self.draw_levels(to, levels_top)?;
         for (index, tid) in threads.iter().enumerate() {
             let y = threads_top + index as f64 * ROW;
             writeln!(
@@ -304,6 +347,13 @@ impl Picture {
             )?;
         }
         Ok(())
+    }
+}
+
+/// The last one goes on until now.
+fn end_bar(bars: &mut Bars<u32>, now: u64) {
+    if let Some((_, until, _)) = bars.last_mut() {
+        *until = now;
     }
 }
 

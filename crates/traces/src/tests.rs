@@ -357,6 +357,45 @@ fn figures_are_those_of_the_thesis() {
     assert!(text.contains("program/7") && text.contains("other/9"), "{text}");
 }
 
+/// A disk that has two requests at once, then one; and a CPU whose monitored threads wait and go on.
+fn a_disk() -> Recording {
+    let mut r = Recording::new(1);
+    let device = 254 << 20 | 16;
+    r.add(0, 900, Point::UmtUnblock, &[7, 0], "");
+    r.add(0, 1000, Point::BlockRqIssue, &[8, device, 8, 7, 4], "");
+    r.add(0, 1100, Point::UmtBlock, &[7, 0], "");
+    r.add(0, 2000, Point::BlockRqIssue, &[64, device, 16, 0, 1], "");
+    r.add(0, 4000, Point::BlockRqComplete, &[8, 0, device, 8, 7, 4], "");
+    r.add(0, 5000, Point::BlockRqComplete, &[64, -5i64 as u64, device, 16, 0, 1], "");
+    r
+}
+
+#[test]
+fn a_disk_answers_what_it_was_asked_for() {
+    assert_eq!(wrong(&mut a_disk()), [""; 0]);
+    let mut recording = a_disk();
+    recording.add(0, 6000, Point::BlockRqComplete, &[64, 0, 254 << 20 | 16, 16, 0, 1], "");
+    assert_eq!(wrong(&mut recording), ["a disk answers what it was not asked for"]);
+}
+
+#[test]
+fn what_disks_did_is_reported_and_drawn() {
+    let trace = a_disk().trace();
+    let text = Report::of(&trace, Filter::default()).unwrap().text();
+    let row: Vec<&str> =
+        text.lines().find(|line| line.starts_with("254:16")).unwrap().split_ascii_whitespace().collect();
+    // A read and a write, of which one failed; 4 and 8 KiB, 3 µs each; busy for 4 µs, with 1.5 requests in the mean.
+    assert_eq!(row[..8], ["254:16", "1", "1", "0", "0", "1", "4", "8"]);
+    assert_eq!(row[8..], ["0.003", "ms", "0.004", "ms", "1.5,", "2"]);
+    let mut svg = Vec::new();
+    svg::write(&trace, Filter::default(), &mut svg).unwrap();
+    let svg = String::from_utf8(svg).unwrap();
+    assert!(svg.contains("disk 254:16") && svg.contains("2 requests at once, 2.0 us"), "{svg}");
+    assert!(svg.contains("ready on CPU 0 of kernel 0") && svg.contains("0 threads could go on, 3.9 us"), "{svg}");
+    let lines: Vec<String> = events(&trace).iter().map(|event| event.line(&crate::Names::default())).collect();
+    assert!(lines[1].ends_with("block_rq_issue       sector=8 254:16 nr_sector=8 tid=?/7 R"), "{}", lines[1]);
+}
+
 #[test]
 fn a_filter_leaves_one_process() {
     let mut r = Recording::new(2);

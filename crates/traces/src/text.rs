@@ -1,7 +1,7 @@
 //! Events as lines of text.
 
 use crate::{
-    names::{message_name, role_name, syscall_name, Names},
+    names::{device_name, message_name, operation_letter, role_name, syscall_name, Names},
     Event, Place,
 };
 use std::fmt::Write;
@@ -26,6 +26,8 @@ impl Event {
                 Kind::Cpu => write!(line, " {}=cpu{number}", field.name),
                 Kind::State => write!(line, " {}={}", field.name, state_letter(number)),
                 Kind::Syscall => write!(line, " {}", syscall_name(number as u32)),
+                Kind::Device => write!(line, " {}", device_name(number)),
+                Kind::Operation => write!(line, " {}", operation_letter(number)),
                 Kind::Message => write!(line, " {}", message_name(number as u16)),
                 Kind::Role => write!(line, " {}", role_name(number as u8)),
                 Kind::Text => write!(line, " {}={:?}", field.name, String::from_utf8_lossy(value.text())),

@@ -75,7 +75,7 @@ impl Disks {
         let index = self.volumes.lock().iter().filter(is_virtio).count() as u32;
         let sectors = (0, device.limits().sectors);
         let place = Place { name: format!("vd{}", letters(index)), number: (MAJOR, index * MINORS), sectors };
-        let queue = Queue::new(services, &device, Scheduler::of(&device.limits()));
+        let queue = Queue::new(services, &device, place.number, Scheduler::of(&device.limits()));
         let disk = Volume::new(services, &queue, place, None, None);
         self.insert(&disk);
         let mut added = alloc::vec![disk.clone()];
@@ -92,7 +92,7 @@ impl Disks {
         let most = services.memory.totals().0 * PAGE_SIZE as u64 / 2;
         let device = Arc::new(RamDisk::new(services, bytes.min(most))) as Arc<dyn BlockDevice>;
         let place = Place { name: "ram0".into(), number: (RAM_MAJOR, 0), sectors: (0, device.limits().sectors) };
-        let queue = Queue::new(services, &device, Scheduler::None);
+        let queue = Queue::new(services, &device, place.number, Scheduler::None);
         let disk = Volume::new(services, &queue, place, None, None);
         self.insert(&disk);
         disk

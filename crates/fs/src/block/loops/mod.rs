@@ -84,7 +84,7 @@ impl Loops {
         let one = Arc::new(Loop::new(index, self, &self.services));
         let device = one.device().clone() as Arc<dyn BlockDevice>;
         let place = Place { name: format!("loop{index}"), number: (MAJOR, index), sectors: (0, 0) };
-        let queue = Queue::new(&self.services, &device, Scheduler::None);
+        let queue = Queue::new(&self.services, &device, place.number, Scheduler::None);
         let volume = Volume::new(&self.services, &queue, place, None, Some(one.clone() as Arc<dyn Driver>));
         one.set_volume(&volume);
         self.disks.insert(&volume);

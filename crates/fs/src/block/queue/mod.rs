@@ -62,6 +62,8 @@ struct Lane {
 pub struct Queue {
     services: Arc<Services>,
     device: Arc<dyn BlockDevice>,
+    /// The disk's number, as traces have it.
+    traced: u32,
     pub settings: Settings,
     lanes: Box<[Lock<Lane>]>,
     plugs: AtomicUsize,
@@ -85,12 +87,18 @@ impl Drop for Plug<'_> {
 }
 
 impl Queue {
-    /// The queue of a disk, with the scheduler that Linux gives such a disk.
-    pub fn new(services: &Arc<Services>, device: &Arc<dyn BlockDevice>, scheduler: Scheduler) -> Arc<Queue> {
+    /// The queue of the disk of this number, with the scheduler that Linux gives such a disk.
+    pub fn new(
+        services: &Arc<Services>,
+        device: &Arc<dyn BlockDevice>,
+        (major, minor): (u32, u32),
+        scheduler: Scheduler,
+    ) -> Arc<Queue> {
         let queues = device.limits().queues.max(1);
         let queue = Queue {
             services: services.clone(),
             device: device.clone(),
+            traced: major << 20 | minor,
             settings: Settings::new(scheduler),
             lanes: (0..queues).map(|_| Lock::default()).collect(),
             plugs: AtomicUsize::new(0),
@@ -135,7 +143,8 @@ impl Queue {
             return Ok(());
         }
         let submission = Arc::new(Submission::default());
-        let mut bio = Some(Bio { op, sector, pages, counted: counted(), submission: submission.clone() });
+        let traced = (self.traced, self.services.spawner.actor().thread().0);
+        let mut bio = Some(Bio { op, sector, pages, counted: counted(), submission: submission.clone(), traced });
         let lane = self.room.wait_until(|| self.enter(&mut bio)).await;
         if self.plugs.load(SeqCst) == 0 {
             self.run(lane);
@@ -233,7 +242,9 @@ impl Queue {
     }
 
     async fn carry_out(self: Arc<Self>, index: usize, request: Request) {
+        request.trace_issue();
         let answer = self.device.submit(request.op, request.sector, request.pages()).await;
+        request.trace_complete(answer);
         let mut answers: Vec<Result<()>> = request.bios().iter().map(|_| answer).collect();
         let has_data = matches!(request.op, BlockOp::Read | BlockOp::Write);
         if answer.is_err() && request.is_merged() && has_data {

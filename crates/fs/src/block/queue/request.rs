@@ -33,7 +33,22 @@ pub struct Bio {
     pub pages: Pieces,
     pub counted: Counted,
     pub submission: Arc<Submission>,
+    /// For traces: the disk, and the thread that wants this.
+    pub traced: (u32, u32),
 }
+
+/// What an operation is in a trace.
+fn traced(op: BlockOp) -> u16 {
+    match op {
+        BlockOp::Read => trace::operation::READ,
+        BlockOp::Write | BlockOp::WriteZeroes { .. } => trace::operation::WRITE,
+        BlockOp::Discard { .. } => trace::operation::DISCARD,
+        BlockOp::Flush => trace::operation::FLUSH,
+    }
+}
+
+/// One of the points of the group `block` that have the fields of [`trace::block_rq_insert`].
+type TracePoint = fn(u64, u32, u32, u32, u16);
 
 impl Bio {
     pub fn sectors(&self) -> u64 {
@@ -48,8 +63,14 @@ impl Bio {
         self.sector.saturating_add(self.sectors())
     }
 
+    fn trace(&self, point: TracePoint) {
+        let (disk, tid) = self.traced;
+        point(self.sector, disk, self.sectors() as u32, tid, traced(self.op));
+    }
+
     /// It becomes a request.
     pub fn count_begin(&self, now: u64) {
+        self.trace(trace::block_rq_insert);
         self.counted.0.begin(now);
         self.counted.1.iter().for_each(|disk| disk.begin(now));
     }
@@ -90,6 +111,28 @@ impl Request {
 
     pub fn bios(&self) -> &[Bio] {
         &self.bios
+    }
+
+    /// The disk, and the thread that wanted the first bio.
+    fn traced(&self) -> (u32, u32) {
+        self.bios[0].traced
+    }
+
+    fn trace(&self, point: TracePoint) {
+        let (disk, tid) = self.traced();
+        point(self.sector, disk, self.sectors as u32, tid, traced(self.op));
+    }
+
+    /// The device gets it.
+    pub fn trace_issue(&self) {
+        self.trace(trace::block_rq_issue);
+    }
+
+    /// The device has answered it.
+    pub fn trace_complete(&self, answer: Result<()>) {
+        let error = answer.err().map_or(0, |errno| -i64::from(errno.0));
+        let (disk, tid) = self.traced();
+        trace::block_rq_complete(self.sector, error as u64, disk, self.sectors as u32, tid, traced(self.op));
     }
 
     pub fn is_merged(&self) -> bool {
@@ -136,6 +179,10 @@ impl Request {
 
     pub fn merge(&mut self, bio: Bio, side: Side) {
         bio.count_merged();
+        bio.trace(match side {
+            Side::Back => trace::block_bio_backmerge,
+            Side::Front => trace::block_bio_frontmerge,
+        });
         self.sectors += bio.sectors();
         self.pieces += bio.pages.as_slice().len();
         match side {
@@ -158,6 +205,7 @@ impl Request {
 
     /// Puts the bios of `next` behind those of this one.
     pub fn join(&mut self, next: Request) {
+        next.trace(trace::block_rq_merge);
         let (volume, disk) = &next.bios[0].counted;
         volume.joined(next.op);
         disk.iter().for_each(|disk| disk.joined(next.op));
