@@ -85,6 +85,9 @@ impl Linux {
                 continue;
             }
             if thread.was_descheduled() {
+                if thread.take_overrun() {
+                    thread.push_own_signal(SignalInfo::kernel(Signal::XCPU));
+                }
                 if crate::rseq::resume(thread, &mut context).await.is_err() {
                     crate::signal::force(thread, &mut context, SignalInfo::kernel(Signal::SEGV)).await;
                 }

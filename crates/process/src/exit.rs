@@ -283,6 +283,7 @@ impl Thread {
         let last = self.stop_being_here(thread == process.id);
         system.threads.lock().remove(&self.tid);
         self.forget_destination();
+        self.release_reservation();
         let (name, usage, visited) = {
             let mut state = self.state.lock();
             let visited = core::mem::take(&mut state.visited);

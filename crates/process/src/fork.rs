@@ -1,11 +1,11 @@
 //! New threads and processes (man 2 clone).
 
-use crate::thread::{FIFO, RESET_ON_FORK, ROUND_ROBIN};
+use crate::thread::{DEADLINE, FIFO, RESET_ON_FORK, ROUND_ROBIN};
 use crate::{death::KILLED, exit::INIT, home::Child, process::Directories, Context, Files, Flags, Process, Thread};
 use abi::signal::{AltStack, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
-use machine::{errno::Result, KernelSet, Pid, Registers};
+use machine::{errno::Result, Errno, KernelSet, Pid, Registers};
 use messages::process::{
     AdoptChild, Change, ExitStatus, Gathered, Rounds, Shared, SharedPart, ThreadState, Usage, SHARED_PARTS,
 };
@@ -41,6 +41,10 @@ impl Thread {
     /// Makes a thread or process. The new thread does not run before [`Thread::launch`], so that the caller
     /// can write its id where both will look.
     pub async fn clone_from(self: &Arc<Self>, request: &CloneRequest) -> Result<Arc<Thread>> {
+        // man 7 sched.
+        if self.is_reserved() && self.state.lock().policy.0 & RESET_ON_FORK == 0 {
+            return Err(Errno::EAGAIN);
+        }
         let system = &self.process.system;
         system.admit_thread(self, !request.thread).await?;
         let tid = system.new_pid();
@@ -111,7 +115,7 @@ impl Thread {
         // man 7 sched: the child does not inherit what is above the default.
         if state.policy.0 & RESET_ON_FORK != 0 {
             state.policy.0 &= !RESET_ON_FORK;
-            if matches!(state.policy.0, FIFO | ROUND_ROBIN) {
+            if matches!(state.policy.0, FIFO | ROUND_ROBIN | DEADLINE) {
                 state.policy = (0, 0);
             }
             state.nice = state.nice.max(0);

@@ -44,6 +44,7 @@ pub mod placement;
 mod pressure;
 mod process;
 mod replica;
+mod reservation;
 mod route;
 mod scheduling;
 mod scratch;

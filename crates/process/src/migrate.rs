@@ -139,6 +139,9 @@ impl Thread {
 
     /// Hands the thread to kernel `to`; false if that failed, and it goes on here.
     async fn leave_for(self: &Arc<Self>, context: &mut Context, to: KernelId) -> bool {
+        if self.is_reserved() {
+            return false;
+        }
         let process = &self.process;
         let system = &process.system;
         let is_return = self.state.lock().visited.contains(to);
@@ -154,6 +157,12 @@ impl Thread {
         // Signals that come from now on follow the message, on the same lane: see `push_signal`.
         let (sent, call) = {
             let mut presence = self.presence.lock();
+            // Since it was asked above.
+            if self.is_reserved() {
+                drop(presence);
+                self.act_for(self.actor());
+                return false;
+            }
             let state = self.pack();
             let (sent, moves) = (state.pending.clone(), state.moves);
             let space = process.space().id();

@@ -257,9 +257,9 @@ impl System {
 }
 
 impl Thread {
-    /// Whether it is here and was told to go nowhere.
+    /// Whether it is here, may go elsewhere, and was told to go nowhere.
     pub(crate) fn is_at_rest(&self) -> bool {
-        !self.is_away() && self.destination.lock().is_none()
+        !self.is_away() && !self.is_reserved() && self.destination.lock().is_none()
     }
 
     /// Whether it may go to `to`, where it talks with another; it has used `used` of a CPU.

@@ -6,13 +6,10 @@ use abi::{CpuSet, Credentials};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{ChangeScheduling, LastSchedulingParameters, SchedulingChange};
+use messages::process::{ChangeScheduling, DeadlineParameters, LastSchedulingParameters, Scheduling, SchedulingChange};
 
 const RLIMIT_NICE: usize = 13;
 const RLIMIT_RTPRIO: usize = 14;
-
-/// Affinity, nice value, and (policy, priority) of a thread.
-pub type SchedulingParameters = (CpuSet, i8, (u32, u32));
 
 impl System {
     /// Reads or sets how a thread is scheduled, wherever it is.
@@ -21,7 +18,7 @@ impl System {
         thread: Pid,
         change: SchedulingChange,
         sender: Credentials,
-    ) -> Result<SchedulingParameters> {
+    ) -> Result<Scheduling> {
         let here = self.thread(thread).filter(|thread| !thread.is_away());
         if let Some(parameters) = here.and_then(|local| local.change_scheduling(&change, &sender)) {
             return parameters;
@@ -30,10 +27,7 @@ impl System {
         self.route_scheduling_change(ChangeScheduling { process, thread, change, sender }).await
     }
 
-    pub(crate) async fn route_scheduling_change(
-        self: &Arc<Self>,
-        message: ChangeScheduling,
-    ) -> Result<SchedulingParameters> {
+    pub(crate) async fn route_scheduling_change(self: &Arc<Self>, message: ChangeScheduling) -> Result<Scheduling> {
         loop {
             match self.trail(message.process, message.thread).await {
                 // None: it has left since.
@@ -49,7 +43,7 @@ impl System {
     }
 
     /// At home: the thread is no more. The main thread can be asked for all the same, until its process has gone.
-    fn change_scheduling_of_ended(&self, message: ChangeScheduling) -> Result<SchedulingParameters> {
+    fn change_scheduling_of_ended(&self, message: ChangeScheduling) -> Result<Scheduling> {
         let process =
             self.process(message.process).filter(|process| process.id == message.thread).ok_or(Errno::ESRCH)?;
         let limits = process.scheduling_limits();
@@ -63,9 +57,10 @@ impl System {
             SchedulingChange::Affinity(wanted) => *affinity = self.usable(&wanted)?,
             SchedulingChange::Nice(new) => *nice = new.clamp(-20, 19),
             SchedulingChange::Policy(new, priority) => *policy = (new, priority),
-            SchedulingChange::Name(_) => return Err(Errno::ESRCH),
+            SchedulingChange::Name(_) | SchedulingChange::Deadline(..) => return Err(Errno::ESRCH),
         }
-        Ok((affinity.clone(), *nice, *policy))
+        let deadline = DeadlineParameters::default();
+        Ok(Scheduling { affinity: affinity.clone(), nice: *nice, policy: *policy, deadline })
     }
 
     fn usable(&self, wanted: &CpuSet) -> Result<CpuSet> {
@@ -83,7 +78,7 @@ impl Thread {
         self: &Arc<Self>,
         change: &SchedulingChange,
         sender: &Credentials,
-    ) -> Option<Result<SchedulingParameters>> {
+    ) -> Option<Result<Scheduling>> {
         let presence = self.presence.lock();
         if !matches!(*presence, Presence::Here) {
             return None;
@@ -94,17 +89,21 @@ impl Thread {
         Some(result)
     }
 
-    fn change_scheduling_here(&self, change: SchedulingChange, sender: &Credentials) -> Result<SchedulingParameters> {
+    fn change_scheduling_here(&self, change: SchedulingChange, sender: &Credentials) -> Result<Scheduling> {
         let limits = self.process.scheduling_limits();
         let mut state = self.state.lock();
         let (uid, euid) = (state.credentials.uid, state.credentials.euid);
         ScheduledThread { uid, euid, nice: state.nice, policy: state.policy, limits }.check(&change, sender)?;
-        let reschedule = matches!(change, SchedulingChange::Nice(_) | SchedulingChange::Policy(..));
+        use SchedulingChange::{Deadline, Nice, Policy};
+        let reschedule = matches!(change, Nice(_) | Policy(..) | Deadline(..));
         let mut mask = 0;
         match change {
             SchedulingChange::Read => {}
             SchedulingChange::Affinity(wanted) => {
                 let usable = self.process.system.usable(&wanted)?;
+                if self.is_reserved() && !self.process.system.is_within(&usable) {
+                    return Err(Errno::EBUSY);
+                }
                 // Looked at when the thread next goes to user mode.
                 let here = self.process.system.cpu.current();
                 let stays = usable == state.affinity && usable.contains(here);
@@ -120,9 +119,18 @@ impl Thread {
                 trace::thread_name(self.tid.0, self.process.id.0, &name);
                 state.name = name;
             }
-            SchedulingChange::Policy(policy, priority) => state.policy = (policy, priority),
+            SchedulingChange::Policy(policy, priority) => {
+                state.policy = (policy, priority);
+                self.release_reservation();
+            }
+            SchedulingChange::Deadline(policy, parameters) => {
+                self.reserve(parameters, &state.affinity)?;
+                state.policy = (policy, 0);
+            }
         }
-        let parameters = (state.affinity.clone(), state.nice, state.policy);
+        let deadline = self.deadline_parameters();
+        let parameters =
+            Scheduling { affinity: state.affinity.clone(), nice: state.nice, policy: state.policy, deadline };
         drop(state);
         if reschedule {
             self.reschedule();
@@ -163,6 +171,8 @@ impl ScheduledThread {
         match *change {
             _ if !owns => Err(Errno::EPERM),
             SchedulingChange::Nice(nice) if nice < self.nice && !self.may_be(nice) => Err(Errno::EACCES),
+            // Only with CAP_SYS_NICE.
+            SchedulingChange::Deadline(..) => Err(Errno::EPERM),
             SchedulingChange::Policy(policy, priority) if !self.may_follow(policy, priority) => Err(Errno::EPERM),
             _ => Ok(()),
         }

@@ -125,6 +125,8 @@ pub struct System {
     /// See facts.rs.
     pub(crate) facts: Lock<Facts>,
     pub(crate) nodes: Lock<crate::nodes::Nodes>,
+    /// Sum of what threads have reserved (reservation.rs).
+    pub(crate) reserved: Lock<u64>,
     ids: Ids,
 }
 
@@ -219,6 +221,7 @@ impl System {
             extensions: Lock::default(),
             facts: Lock::default(),
             nodes: Lock::default(),
+            reserved: Lock::default(),
         });
         let owners: Weak<System> = Arc::downgrade(&system);
         system.futexes.set_owners(owners);

@@ -1,5 +1,6 @@
 //! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
 
+use crate::reservation::Reserved;
 use crate::{account::Account, balance::Destination, exit::INIT, process::Flags, process::KnownSpace, Process};
 use abi::signal::{Pending, Sent, SignalInfo, SignalSet, Taken};
 use alloc::{boxed::Box, sync::Arc};
@@ -24,6 +25,7 @@ pub const FIFO: u32 = 1;
 pub const ROUND_ROBIN: u32 = 2;
 pub const BATCH: u32 = 3;
 pub const IDLE: u32 = 5;
+pub const DEADLINE: u32 = 6;
 /// SCHED_RESET_ON_FORK: children start with SCHED_OTHER.
 pub const RESET_ON_FORK: u32 = 0x4000_0000;
 
@@ -85,6 +87,8 @@ pub struct Thread {
     pub(crate) misplaced: AtomicBool,
     /// Where it goes at its next user boundary (balance.rs).
     pub(crate) destination: Lock<Option<Destination>>,
+    /// Run time of this kernel that it has reserved.
+    pub(crate) reserved: Lock<Option<Reserved>>,
     /// When it came to this kernel, ns of the clock.
     pub(crate) here_since: AtomicU64,
     waker: Lock<Option<Waker>>,
@@ -130,6 +134,7 @@ impl Thread {
             doomed: AtomicBool::new(false),
             misplaced: AtomicBool::new(false),
             destination: Lock::new(None),
+            reserved: Lock::new(None),
             here_since: AtomicU64::new(now),
             waker: Lock::new(None),
             shield: Shield::new(),
@@ -291,6 +296,7 @@ impl Thread {
             ROUND_ROBIN => Class::RoundRobin(priority),
             BATCH => Class::Batch(state.nice),
             IDLE => Class::Idle,
+            DEADLINE => self.reservation().map_or(Class::Normal(state.nice), Class::Deadline),
             _ => Class::Normal(state.nice),
         }
     }

@@ -1,10 +1,14 @@
 //! How a task is scheduled (man 7 sched).
 
+use crate::deadline::Reservation;
+
 /// The policy of a task, with its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Kernel work: short, runs before any thread, is not stopped.
     Kernel,
+    /// SCHED_DEADLINE.
+    Deadline(Reservation),
     /// SCHED_FIFO and SCHED_RR with a priority of 1..=99.
     Fifo(u8),
     RoundRobin(u8),
@@ -23,6 +27,8 @@ const WEIGHTS: [u32; 40] = [
 /// Weight of nice 0; what a thread of ordinary priority is worth as load.
 pub const UNIT: u32 = 1024;
 const IDLE_WEIGHT: u32 = 3;
+/// [`Class::level`] of the deadline class: above all priorities.
+pub(crate) const DEADLINE_LEVEL: u8 = 102;
 
 impl Class {
     /// Share of the fair class.
@@ -53,11 +59,12 @@ impl Class {
             Class::Idle => 1,
             Class::Normal(_) | Class::Batch(_) => 2,
             Class::Fifo(priority) | Class::RoundRobin(priority) => 2 + priority.min(99),
+            Class::Deadline(_) => DEADLINE_LEVEL,
             Class::Kernel => u8::MAX,
         }
     }
 
-    /// As one word.
+    /// As one word, but for what the deadline class reserves.
     pub(crate) fn to_bits(self) -> u32 {
         let (kind, value) = match self {
             Class::Kernel => (0, 0),
@@ -66,11 +73,12 @@ impl Class {
             Class::Normal(nice) => (3, nice as u8),
             Class::Batch(nice) => (4, nice as u8),
             Class::Idle => (5, 0),
+            Class::Deadline(_) => (6, 0),
         };
         kind << 8 | u32::from(value)
     }
 
-    pub(crate) fn from_bits(bits: u32) -> Class {
+    pub(crate) fn from_bits(bits: u32, reservation: impl FnOnce() -> Reservation) -> Class {
         let value = bits as u8;
         match bits >> 8 {
             0 => Class::Kernel,
@@ -78,6 +86,7 @@ impl Class {
             2 => Class::RoundRobin(value),
             4 => Class::Batch(value as i8),
             5 => Class::Idle,
+            6 => Class::Deadline(reservation()),
             _ => Class::Normal(value as i8),
         }
     }
@@ -85,12 +94,14 @@ impl Class {
 
 #[cfg(test)]
 mod tests {
-    use super::Class::*;
+    use super::{Class::*, Reservation};
 
     #[test]
     fn a_class_survives_its_word() {
-        for class in [Kernel, Fifo(1), RoundRobin(99), Normal(-20), Normal(0), Batch(19), Idle] {
-            assert_eq!(super::Class::from_bits(class.to_bits()), class);
+        let reservation = Reservation { runtime: 1, deadline: 2, period: 3 };
+        let reserved = Deadline(reservation);
+        for class in [Kernel, Fifo(1), RoundRobin(99), Normal(-20), Normal(0), Batch(19), Idle, reserved] {
+            assert_eq!(super::Class::from_bits(class.to_bits(), || reservation), class);
         }
     }
 }

@@ -318,3 +318,29 @@ fn work_in_pieces_pauses() {
     assert!(bench.turn(4) && bench.turn(4));
     assert_eq!(done.load(Relaxed), 1);
 }
+
+/// Three threads that compute for ever, each with 60 % of a CPU reserved, on two CPUs, beside one without: each gets what it has reserved, wherever it waits.
+#[test]
+fn reservations_are_kept_on_two_cpus() {
+    let bench = Bench::new(2);
+    let reservation = crate::Reservation { runtime: 6 * STEP, deadline: 10 * STEP, period: 10 * STEP };
+    for name in 0..3 {
+        bench.hog(name, Class::Deadline(reservation), ALL);
+    }
+    bench.hog(3, Class::Normal(0), ALL);
+    // Both CPUs' time passes at once: a step is counted when the second has had its turn.
+    let began = bench.hand.now.load(Relaxed);
+    for step in 0..2000 {
+        for cpu in [4, 5] {
+            bench.hand.now.store(began + step * STEP, Relaxed);
+            bench.turn(cpu);
+        }
+    }
+    let ran = bench.took();
+    let share = |name| ran.iter().filter(|(who, _)| *who == name).count();
+    let shares: Vec<usize> = (0..4).map(share).collect();
+    for name in 0..3 {
+        assert!((1180..=1220).contains(&share(name)), "{name}: {shares:?} of 2000");
+    }
+    assert!((360..=420).contains(&share(3)), "the rest: {} of 2000", share(3));
+}

@@ -2,7 +2,7 @@
 //!
 //! A task is a future: a user thread (which runs user code inside its poll) or a piece of kernel work.
 //! Every CPU has a queue of its own, which it alone takes from unless it idles and helps a sibling of the
-//! same kernel, with the classes of Linux in it: kernel work, real time (realtime.rs), fair (fair.rs). Nothing here knows other kernels; moving a thread to another kernel is crate `process`.
+//! same kernel, with the classes of Linux in it: kernel work, deadlines (deadline.rs), real time (realtime.rs), fair (fair.rs). Nothing here knows other kernels; moving a thread to another kernel is crate `process`.
 //!
 //! [`Scheduler::turn`] is one step of a CPU's main loop; the loop itself, which also drains the fabric and
 //! idles, is in crate `kernel` (and in `sim`, with one simulated CPU per kernel).
@@ -14,6 +14,9 @@ extern crate alloc;
 mod class;
 #[cfg(test)]
 mod cpu_tests;
+mod deadline;
+#[cfg(test)]
+mod deadline_tests;
 mod fair;
 mod load;
 mod local;
@@ -38,6 +41,7 @@ mod tracing;
 mod turns;
 
 pub use class::{Class, UNIT};
+pub use deadline::Reservation;
 pub use monitored::{Edge, Monitor};
 pub use patience::Patience;
 pub use scheduler::{KernelTasks, Scheduler};

@@ -27,6 +27,8 @@ pub(crate) struct Local {
     pub actor: AtomicU32,
     /// [`crate::Class::level`] of the task that runs.
     pub level: AtomicU8,
+    /// Its deadline, if it has one; else [`NEVER`].
+    pub due: AtomicU64,
     /// Threads queued or running here: the sum of their [`crate::load::load_of`].
     pub load: AtomicUsize,
     /// What `load` was when this kernel's load was last published.
@@ -59,6 +61,7 @@ impl Local {
             mail: AtomicBool::new(false),
             actor: AtomicU32::new(0),
             level: AtomicU8::new(0),
+            due: AtomicU64::new(NEVER),
             load: AtomicUsize::new(0),
             published: AtomicUsize::new(usize::MAX),
             deferred: Lock::default(),

@@ -1,8 +1,9 @@
 //! Threads that go from the queue of one CPU to that of another: taken by a CPU without work, given away by one with too much, or sent by their affinity.
 
 use crate::{
-    class::Class,
+    class::{Class, DEADLINE_LEVEL},
     load::threads,
+    queue::Kept,
     sync::{fence, Ordering::*},
     task::{Runnable, TaskRef},
     Scheduler,
@@ -22,17 +23,54 @@ impl Scheduler {
     fn pull(&self, from: usize, to: usize) -> bool {
         let may = |task: &Runnable| task.metadata().may_run_on(to) && task.metadata().share() != 0;
         let other = &self.locals[from];
-        let Some((runnable, class, lag)) = other.queue().remove(may, self.cpu.now()) else { return false };
+        let Some((runnable, class, kept)) = other.queue().remove(may, self.cpu.now()) else { return false };
+        self.take_over(runnable, class, kept, (from, to));
+        true
+    }
+
+    /// A task that was taken out of the queue of CPU `from` goes into that of CPU `to`.
+    fn take_over(&self, runnable: Runnable, class: Class, kept: Kept, (from, to): (usize, usize)) {
         let share = runnable.metadata().share();
         self.trace_move(runnable.metadata(), from, to);
-        other.load.fetch_sub(share, Relaxed);
+        self.locals[from].load.fetch_sub(share, Relaxed);
         let local = &self.locals[to];
         local.load.fetch_add(share, Relaxed);
         let mut queue = local.queue();
         runnable.metadata().cpu.store(to, SeqCst);
         let class = if class == Class::Kernel { class } else { runnable.metadata().class() };
-        queue.enqueue(runnable, class, lag, self.cpu.now());
-        true
+        queue.enqueue(runnable, class, kept, self.cpu.now());
+    }
+
+    /// A kernel on which a thread has a deadline: before this CPU takes what comes next, it looks for threads that wait with one elsewhere; and if more of them wait here than
+    /// can run, one goes where nobody runs who has one. So of the kernel's threads that wait those run whose deadlines are first, but for what changes meanwhile.
+    #[cold]
+    pub(crate) fn gather_due(&self, here: usize) {
+        if self.locals[here].queue.lock().waits_due() {
+            return;
+        }
+        for from in (0..self.locals.len()).filter(|&cpu| cpu != here) {
+            let may = |task: &Runnable| task.metadata().may_run_on(here);
+            if let Some((runnable, class, kept)) = self.locals[from].queue().remove_due(may) {
+                return self.take_over(runnable, class, kept, (from, here));
+            }
+        }
+    }
+
+    /// The other half of [`Scheduler::gather_due`].
+    #[cold]
+    pub(crate) fn spread_due(&self, here: usize) {
+        let runs_none = |&cpu: &usize| cpu != here && self.locals[cpu].level.load(Relaxed) < DEADLINE_LEVEL;
+        while self.locals[here].queue.lock().waits_due() {
+            let Some(to) = (0..self.locals.len()).find(runs_none) else { return };
+            let may = |task: &Runnable| task.metadata().may_run_on(to);
+            let Some((runnable, class, kept)) = self.locals[here].queue().remove_due(may) else { return };
+            self.take_over(runnable, class, kept, (here, to));
+            // Until it has looked, it counts as taken.
+            self.locals[to].level.store(DEADLINE_LEVEL, Relaxed);
+            // As in `push`.
+            fence(SeqCst);
+            self.cpu.kick(self.cpu.cpus()[to]);
+        }
     }
 
     /// Restricts a task to CPUs of this kernel whose index bit is set. A thread that waits for another CPU goes to one of these at once, however long the
@@ -46,10 +84,9 @@ impl Scheduler {
         }
         let now = self.cpu.now();
         let found = self.locals[from].queue().remove(|waiting| Arc::ptr_eq(waiting.metadata(), entity), now);
-        let Some((runnable, _, lag)) = found else { return };
+        let Some((runnable, _, kept)) = found else { return };
         self.locals[from].load.fetch_sub(entity.share(), Relaxed);
-        entity.lag.store(lag, Relaxed);
-        entity.slept.store(now, Relaxed);
+        entity.keep(kept, now);
         let to = self.place(entity);
         self.trace_move(entity, from, to);
         self.push(runnable, to);

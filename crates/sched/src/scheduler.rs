@@ -10,12 +10,12 @@
 //! in with the new class, or the changer finds it in there and puts it where it belongs.
 
 use crate::{
-    class::Class,
+    class::{Class, DEADLINE_LEVEL},
     fair::SLICE_NS,
     load::{threads, worth},
     local::{Local, NEVER},
     realtime::ROUND_ROBIN_NS,
-    sync::{fence, in_one_order, Ordering::*},
+    sync::{fence, in_one_order, AtomicBool, Ordering::*},
     talk::Talk,
     task::{token, Entity, Runnable, TaskRef},
     timer::{Sleep, Timers},
@@ -41,13 +41,21 @@ pub struct Scheduler {
     pub(crate) locals: Vec<Local>,
     timers: Arc<Timers>,
     talk: Talk,
+    /// A thread of this kernel has, or has had, a deadline.
+    has_deadlines: AtomicBool,
 }
 
 impl Scheduler {
     /// The scheduler of `kernel`, which has these CPUs.
     pub fn new(cpu: Arc<dyn Cpu>, kernel: KernelId) -> Arc<Self> {
         let locals = cpu.cpus().iter().map(|_| Local::new()).collect();
-        Arc::new(Scheduler { timers: Timers::new(cpu.clone()), cpu, locals, talk: Talk::new(kernel) })
+        Arc::new(Scheduler {
+            timers: Timers::new(cpu.clone()),
+            cpu,
+            locals,
+            talk: Talk::new(kernel),
+            has_deadlines: AtomicBool::new(false),
+        })
     }
 
     pub fn timers(&self) -> &Arc<Timers> {
@@ -121,6 +129,9 @@ impl Scheduler {
 
     fn start(self: &Arc<Self>, class: Class, actor: Actor, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
         let entity = Arc::new(Entity::new(class, actor, self.here(), allowed));
+        if matches!(class, Class::Deadline(_)) {
+            self.has_deadlines.store(true, Relaxed);
+        }
         let scheduler = Arc::downgrade(self);
         let schedule = move |runnable: Runnable, info: ScheduleInfo| {
             if let Some(scheduler) = scheduler.upgrade() {
@@ -177,7 +188,7 @@ impl Scheduler {
             entity.queued.store(true, Relaxed);
             let class = entity.class();
             local.load.fetch_add(entity.renew_share().0, Relaxed);
-            queue.enqueue(runnable, class, entity.lag(now), now)
+            queue.enqueue(runnable, class, entity.kept(now), now)
         };
         // Pairs with the store of `idle` in `prepare_idle` (see the head of this file). A busy sibling is
         // kicked too, so that it looks whose turn it is, but not by each of a thousand that wait for the end of a slice.
@@ -205,16 +216,17 @@ impl Scheduler {
         if change != 0 {
             local.load.fetch_add(change, Relaxed);
         }
-        queue.put_back(runnable, entity.class(), self.cpu.now());
+        if queue.put_back(runnable, entity.class(), self.cpu.now()) {
+            entity.overran.store(true, Relaxed);
+        }
     }
 
     /// The task that has just run here waits for no CPU of ours any more.
     fn leave(&self, entity: &Entity, here: usize) {
         let local = &self.locals[here];
         let now = self.cpu.now();
-        let lag = local.queue().block(now);
-        entity.lag.store(lag, Relaxed);
-        entity.slept.store(now, Relaxed);
+        let kept = local.queue().block(now);
+        entity.keep(kept, now);
         local.load.fetch_sub(entity.share(), Relaxed);
     }
 
@@ -228,15 +240,18 @@ impl Scheduler {
         if entity.may_run_on(last) && self.locals[last].load.load(Relaxed) == 0 {
             return last;
         }
-        let level = entity.class().level();
+        let class = entity.class();
+        let level = class.level();
         (0..self.locals.len())
             .filter(|&cpu| entity.may_run_on(cpu))
             .min_by_key(|&cpu| {
                 let local = &self.locals[cpu];
                 // A fair task need not look whom it would take the CPU from; one of the real-time class must.
                 let blocked = level > 2 && local.level.load(Relaxed) >= level;
+                // One that has a deadline takes the CPU from whose deadline is last.
+                let due = if blocked && level == DEADLINE_LEVEL { local.due.load(Relaxed) } else { NEVER };
                 let load = local.load.load(Relaxed);
-                (blocked, worth(load), threads(load), cpu != last)
+                (blocked, NEVER - due, worth(load), threads(load), cpu != last)
             })
             .unwrap_or(last)
     }
@@ -247,6 +262,10 @@ impl Scheduler {
         let local = &self.locals[here];
         local.alarm.store(NEVER, Relaxed);
         let now = self.wake_sleepers(here, self.cpu.now());
+        let has_deadlines = self.has_deadlines.load(Relaxed);
+        if has_deadlines {
+            self.gather_due(here);
+        }
         let mut next = self.take(here, now);
         if next.is_none() && self.steal(here) {
             next = self.take(here, now);
@@ -255,6 +274,9 @@ impl Scheduler {
             local.level.store(0, Relaxed);
             return false;
         };
+        if has_deadlines {
+            self.spread_due(here);
+        }
         let entity = runnable.metadata().clone();
         entity.queued.store(false, Relaxed);
         local.level.store(class.level(), Relaxed);
@@ -339,8 +361,11 @@ impl Scheduler {
     fn take(&self, here: usize, now: u64) -> Option<(Runnable, Class)> {
         let mut queue = self.locals[here].queue();
         let next = queue.next(now);
-        if let Some((runnable, _)) = &next {
+        if let Some((runnable, class)) = &next {
             queue.name_running(token(runnable.metadata()));
+            if matches!(class, Class::Deadline(_)) {
+                self.locals[here].due.store(queue.due().unwrap_or(NEVER), Relaxed);
+            }
         }
         next
     }
@@ -354,7 +379,10 @@ impl Scheduler {
     /// Gives a task another class, at once also where it waits.
     pub fn set_class(&self, task: &TaskRef, class: Class) {
         let entity = &task.0;
-        if entity.class.swap(class.to_bits(), SeqCst) == class.to_bits() {
+        if matches!(class, Class::Deadline(_)) {
+            self.has_deadlines.store(true, Relaxed);
+        }
+        if !entity.set_class(class) {
             return;
         }
         // Between the store and the load: see the head of this file.
@@ -404,6 +432,9 @@ impl Scheduler {
             local.settled.store(true, Relaxed);
             queue.deadline(work).unwrap_or(NEVER)
         };
+        if self.has_deadlines.load(Relaxed) {
+            self.spread_due(here);
+        }
         // Not in the past: the queue would have said so, but for rounding. Timers that are due wait with the rest of kernel work.
         let end = end.max(now + 1);
         let wanted = if timer > now { end.min(timer.max(now + TIMER_SLACK_NS)) } else { end };
@@ -436,9 +467,12 @@ impl Scheduler {
         let here = self.here();
         let local = &self.locals[here];
         local.idle.store(true, SeqCst);
-        let alarm = self.timers.next(here);
-        if local.queue.lock().waiting() > 0 || local.mail.load(Relaxed) || alarm.is_some_and(|at| at <= self.cpu.now())
-        {
+        let (waiting, replenishment) = {
+            let queue = local.queue.lock();
+            (queue.waiting(), queue.next_replenishment())
+        };
+        let alarm = self.timers.next(here).into_iter().chain(replenishment).min();
+        if waiting > 0 || local.mail.load(Relaxed) || alarm.is_some_and(|at| at <= self.cpu.now()) {
             local.idle.store(false, SeqCst);
             return false;
         }
@@ -503,7 +537,7 @@ impl Scheduler {
     /// The time that a thread of this class gets at once (sched_rr_get_interval).
     pub fn interval(class: Class) -> u64 {
         match class {
-            Class::Fifo(_) => 0,
+            Class::Fifo(_) | Class::Deadline(_) => 0,
             Class::RoundRobin(_) => ROUND_ROBIN_NS,
             _ => SLICE_NS,
         }

@@ -2,9 +2,11 @@
 
 use crate::{
     class::Class,
+    deadline::{Budget, Reservation},
     fair::lag_after,
     load::load_of,
     monitored::Monitored,
+    queue::Kept,
     sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
 };
 use alloc::sync::Arc;
@@ -19,8 +21,9 @@ pub(crate) fn token(entity: &Arc<Entity>) -> usize {
 
 /// What the scheduler keeps about a task.
 pub(crate) struct Entity {
-    /// [`Class::to_bits`].
+    /// [`Class::to_bits`], and what the deadline class reserves: runtime, deadline, period.
     pub class: AtomicU32,
+    pub reservation: [AtomicU64; 3],
     /// Index of the CPU whose queue it is in, or where it last was.
     pub cpu: AtomicUsize,
     /// Bit i: may run on CPU i of this kernel. Kernels of more than 64 CPUs take whole words per task
@@ -36,6 +39,10 @@ pub(crate) struct Entity {
     /// What the fair class owed it when it went to sleep, and when that was.
     pub lag: AtomicI64,
     pub slept: AtomicU64,
+    /// What it had left of its reservation then, and by when.
+    pub budget: (AtomicI64, AtomicU64),
+    /// It has used up what it had reserved since somebody last asked.
+    pub overran: AtomicBool,
     /// It could have gone on when it last lost its CPU.
     pub put_back: AtomicBool,
     /// How often it has lost its CPU because it waited for something, and to another thread although it could have gone on.
@@ -53,8 +60,13 @@ pub(crate) struct Entity {
 impl Entity {
     /// It last was on CPU `cpu` of this kernel, by index.
     pub fn new(class: Class, actor: Actor, cpu: usize, allowed: u64) -> Entity {
+        let reserved = match class {
+            Class::Deadline(Reservation { runtime, deadline, period }) => [runtime, deadline, period],
+            _ => [0; 3],
+        };
         Entity {
             class: AtomicU32::new(class.to_bits()),
+            reservation: reserved.map(AtomicU64::new),
             cpu: AtomicUsize::new(cpu),
             allowed: AtomicU64::new(allowed),
             actor: AtomicU32::new(actor.0),
@@ -62,6 +74,8 @@ impl Entity {
             share: AtomicUsize::new(load_of(class)),
             lag: AtomicI64::new(0),
             slept: AtomicU64::new(0),
+            budget: (AtomicI64::new(0), AtomicU64::new(0)),
+            overran: AtomicBool::new(false),
             put_back: AtomicBool::new(false),
             waits: AtomicU64::new(0),
             preemptions: AtomicU64::new(0),
@@ -83,6 +97,8 @@ impl Entity {
     pub fn traced_with_priority(&self) -> (u32, u8) {
         let priority = match self.class() {
             Class::Kernel => return (trace::KERNEL_WORK, 0),
+            // Linux: -1.
+            Class::Deadline(_) => 0,
             Class::Fifo(priority) | Class::RoundRobin(priority) => 99u8.saturating_sub(priority),
             Class::Normal(nice) | Class::Batch(nice) => 120u8.saturating_add_signed(nice),
             Class::Idle => 139,
@@ -94,7 +110,25 @@ impl Entity {
     }
 
     pub fn class(&self) -> Class {
-        Class::from_bits(self.class.load(SeqCst))
+        Class::from_bits(self.class.load(SeqCst), || self.reservation())
+    }
+
+    /// What it has reserved. A CPU that reads this while it changes may get a mixture; who changes it looks for the task in the queues then.
+    fn reservation(&self) -> Reservation {
+        let [runtime, deadline, period] = &self.reservation;
+        Reservation { runtime: runtime.load(Relaxed), deadline: deadline.load(Relaxed), period: period.load(Relaxed) }
+    }
+
+    /// Takes this class. False: it has it already.
+    pub fn set_class(&self, class: Class) -> bool {
+        if let Class::Deadline(Reservation { runtime, deadline, period }) = class {
+            for (to, value) in self.reservation.iter().zip([runtime, deadline, period]) {
+                to.store(value, Relaxed);
+            }
+            self.class.swap(class.to_bits(), SeqCst);
+            return true;
+        }
+        self.class.swap(class.to_bits(), SeqCst) != class.to_bits()
     }
 
     pub fn actor(&self) -> Actor {
@@ -122,9 +156,18 @@ impl Entity {
         cpu >= 64 || self.allowed.load(Relaxed) >> cpu & 1 == 1
     }
 
-    /// What it is owed now.
-    pub fn lag(&self, now: u64) -> i64 {
-        lag_after(self.lag.load(Relaxed), now.saturating_sub(self.slept.load(Relaxed)))
+    /// What it has now of what it had when it left the queue.
+    pub fn kept(&self, now: u64) -> Kept {
+        let budget = Budget { left: self.budget.0.load(Relaxed), due: self.budget.1.load(Relaxed) };
+        Kept { lag: lag_after(self.lag.load(Relaxed), now.saturating_sub(self.slept.load(Relaxed))), budget }
+    }
+
+    /// It leaves the queue.
+    pub fn keep(&self, kept: Kept, now: u64) {
+        self.lag.store(kept.lag, Relaxed);
+        self.budget.0.store(kept.budget.left, Relaxed);
+        self.budget.1.store(kept.budget.due, Relaxed);
+        self.slept.store(now, Relaxed);
     }
 }
 
@@ -152,7 +195,12 @@ impl TaskRef {
         taken
     }
 
-    /// It could run, but another has the CPU.
+    /// Whether it has used up what it had reserved since the last call.
+    pub fn take_overrun(&self) -> bool {
+        self.0.overran.load(Relaxed) && self.0.overran.swap(false, Relaxed)
+    }
+
+    /// It could run, but another has the CPU, or it has used up what it had reserved.
     pub fn is_waiting(&self) -> bool {
         self.0.queued.load(Relaxed)
     }

@@ -3,35 +3,35 @@
 use crate::{
     class::Class,
     fair::{lag_after, SLICE_NS},
-    queue::Queue,
+    queue::{Kept, Queue},
     realtime::ROUND_ROBIN_NS,
 };
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 use Class::*;
 
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1000 * MS;
+pub const MS: u64 = 1_000_000;
+pub const SECOND: u64 = 1000 * MS;
 
 /// Runs `burst` ns, sleeps `sleep` ns, and so on; a sleep of 0: never.
 #[derive(Clone, Copy)]
-struct Behaviour {
-    class: Class,
-    burst: u64,
-    sleep: u64,
+pub struct Behaviour {
+    pub class: Class,
+    pub burst: u64,
+    pub sleep: u64,
 }
 
-fn hog(class: Class) -> Behaviour {
+pub fn hog(class: Class) -> Behaviour {
     Behaviour { class, burst: u64::MAX, sleep: 0 }
 }
 
 /// One CPU, driven as the scheduler drives it.
-struct Machine {
-    queue: Queue<usize>,
+pub(crate) struct Machine {
+    pub queue: Queue<usize>,
     now: u64,
     tasks: Vec<Behaviour>,
-    lag: Vec<i64>,
+    kept: Vec<Kept>,
     /// CPU time of each task, and what is left of its burst.
-    used: Vec<u64>,
+    pub used: Vec<u64>,
     left: Vec<u64>,
     slept: Vec<u64>,
     woken: Vec<u64>,
@@ -44,13 +44,13 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(tasks: &[Behaviour]) -> Machine {
+    pub fn new(tasks: &[Behaviour]) -> Machine {
         let count = tasks.len();
         let mut machine = Machine {
             queue: Queue::default(),
             now: SECOND,
             tasks: tasks.to_vec(),
-            lag: vec![0; count],
+            kept: vec![Kept::default(); count],
             used: vec![0; count],
             left: tasks.iter().map(|task| task.burst).collect(),
             slept: vec![0; count],
@@ -70,8 +70,9 @@ impl Machine {
 
     fn wake(&mut self, task: usize) {
         self.woken[task] = self.now;
-        let lag = lag_after(self.lag[task], self.now - self.slept[task]);
-        self.queue.enqueue(task, self.tasks[task].class, lag, self.now);
+        let kept = self.kept[task];
+        let lag = lag_after(kept.lag, self.now - self.slept[task]);
+        self.queue.enqueue(task, self.tasks[task].class, Kept { lag, ..kept }, self.now);
     }
 
     fn choose(&mut self) {
@@ -87,7 +88,7 @@ impl Machine {
         }
     }
 
-    fn run(&mut self, ns: u64) {
+    pub fn run(&mut self, ns: u64) {
         let end = self.now + ns;
         while self.now < end {
             if self.running.is_none() {
@@ -95,7 +96,8 @@ impl Machine {
             }
             let wake = self.wakeups.keys().next().map_or(end, |(at, _)| *at);
             let Some(task) = self.running else {
-                self.now = wake.min(end).max(self.now);
+                let replenished = self.queue.next_replenishment().unwrap_or(end);
+                self.now = wake.min(end).min(replenished).max(self.now);
                 self.deliver();
                 continue;
             };
@@ -116,7 +118,7 @@ impl Machine {
 
     fn block(&mut self) {
         let Some(task) = self.running.take() else { return };
-        self.lag[task] = self.queue.block(self.now);
+        self.kept[task] = self.queue.block(self.now);
         self.slept[task] = self.now;
         self.left[task] = self.tasks[task].burst;
         if self.tasks[task].sleep > 0 {
@@ -211,10 +213,10 @@ fn fifo_runs_by_priority_and_in_order_until_it_sleeps() {
 fn who_is_interrupted_by_a_higher_priority_stays_first_of_its_own() {
     let mut queue = Queue::default();
     for task in ["a", "b"] {
-        queue.enqueue(task, Fifo(5), 0, 0);
+        queue.enqueue(task, Fifo(5), Kept::default(), 0);
     }
     assert_eq!(queue.next(0).unwrap().0, "a");
-    queue.enqueue("urgent", Fifo(6), 0, 10);
+    queue.enqueue("urgent", Fifo(6), Kept::default(), 10);
     assert!(queue.must_switch(10, false));
     queue.put_back("a", Fifo(5), 10);
     assert_eq!(queue.next(10).unwrap().0, "urgent");
@@ -230,7 +232,7 @@ fn who_is_interrupted_by_a_higher_priority_stays_first_of_its_own() {
 fn who_is_lowered_comes_first_of_its_equals_and_who_is_raised_last() {
     let mut queue = Queue::default();
     for (task, priority) in [("high", 9), ("middle", 5), ("low", 1)] {
-        queue.enqueue(task, Fifo(priority), 0, 0);
+        queue.enqueue(task, Fifo(priority), Kept::default(), 0);
     }
     assert!(queue.change_waiting(|task| *task == "high", Fifo(5), 0));
     assert!(queue.change_waiting(|task| *task == "low", Fifo(5), 0));
@@ -261,8 +263,8 @@ fn real_time_leaves_a_twentieth_to_others_that_wait() {
 #[test]
 fn yielding_lets_another_run() {
     let mut queue = Queue::default();
-    queue.enqueue("a", Normal(0), 0, 0);
-    queue.enqueue("b", Normal(0), 0, 0);
+    queue.enqueue("a", Normal(0), Kept::default(), 0);
+    queue.enqueue("b", Normal(0), Kept::default(), 0);
     let (first, _) = queue.next(0).unwrap();
     queue.ask_yield();
     queue.put_back(first, Normal(0), 1000);
@@ -270,7 +272,7 @@ fn yielding_lets_another_run() {
     assert_ne!(first, second);
     // Without others it goes on at once.
     let mut queue = Queue::default();
-    queue.enqueue("a", Normal(0), 0, 0);
+    queue.enqueue("a", Normal(0), Kept::default(), 0);
     queue.next(0).unwrap();
     queue.ask_yield();
     queue.put_back("a", Normal(0), 1000);
@@ -281,7 +283,7 @@ fn yielding_lets_another_run() {
 fn an_interrupt_alone_changes_nothing() {
     let mut queue = Queue::default();
     for task in 0..4 {
-        queue.enqueue(task, Normal(0), 0, 0);
+        queue.enqueue(task, Normal(0), Kept::default(), 0);
     }
     let (first, class) = queue.next(0).unwrap();
     // Every 100 us the CPU looks around, as at an interrupt.
@@ -297,16 +299,16 @@ fn an_interrupt_alone_changes_nothing() {
 #[test]
 fn kernel_work_goes_first_and_a_change_of_class_counts_at_once() {
     let mut queue = Queue::default();
-    queue.enqueue("thread", Normal(0), 0, 0);
-    queue.enqueue("idle", Idle, 0, 0);
-    queue.enqueue("work", Kernel, 0, 0);
+    queue.enqueue("thread", Normal(0), Kept::default(), 0);
+    queue.enqueue("idle", Idle, Kept::default(), 0);
+    queue.enqueue("work", Kernel, Kept::default(), 0);
     assert_eq!(queue.next(0).unwrap(), ("work", Kernel));
     queue.block(5);
     assert_eq!(queue.next(5).unwrap().0, "thread");
     // What waited with the least weight is made urgent.
     let (task, class, _) = queue.remove(|task| *task == "idle", 10).unwrap();
     assert_eq!(class, Idle);
-    queue.enqueue(task, Fifo(1), 0, 10);
+    queue.enqueue(task, Fifo(1), Kept::default(), 10);
     assert!(queue.must_switch(10, false));
     // The one that runs becomes FIFO, too, and of a higher priority: at once, or when it is put back.
     queue.name_running(7);
@@ -322,9 +324,9 @@ fn kernel_work_goes_first_and_a_change_of_class_counts_at_once() {
 #[test]
 fn two_that_are_to_go_on_are_both_there() {
     let mut queue = Queue::default();
-    queue.enqueue("fair", Normal(0), 0, 0);
+    queue.enqueue("fair", Normal(0), Kept::default(), 0);
     assert_eq!(queue.next(0).unwrap().0, "fair");
-    queue.enqueue("urgent", Fifo(1), 0, 10);
+    queue.enqueue("urgent", Fifo(1), Kept::default(), 10);
     queue.put_back("fair", Normal(0), 10);
     assert_eq!(queue.next(10).unwrap().0, "urgent");
     queue.name_running(7);
@@ -351,7 +353,7 @@ fn whatever_is_done_with_the_queue_nothing_is_lost() {
             let class = CLASSES[below(CLASSES.len())];
             match (below(6), running) {
                 (0 | 1, _) => {
-                    queue.enqueue(task, class, 0, now);
+                    queue.enqueue(task, class, Kept::default(), now);
                     waiting.push(task);
                 }
                 (2, Some(_)) => {

@@ -6,7 +6,7 @@ use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, Pid};
 use messages::{
     inspect::{Inspect, Inspection, ProcessView},
-    process::SchedulingChange,
+    process::{DeadlineParameters, Scheduling, SchedulingChange},
 };
 use process::RESET_ON_FORK;
 use sched::{Class, Scheduler};
@@ -17,10 +17,17 @@ const FIFO: u32 = 1;
 const RR: u32 = 2;
 const BATCH: u32 = 3;
 const IDLE: u32 = 5;
-/// Has a range of priorities, but is not to be had.
 const DEADLINE: u32 = 6;
-/// SCHED_FLAG_RESET_ON_FORK of sched_setattr.
+/// SCHED_FLAG_* of sched_setattr. Not SCHED_FLAG_RECLAIM: nobody gets what others have reserved.
 const FLAG_RESET_ON_FORK: u64 = 1;
+const FLAG_OVERRUN: u64 = 4;
+const FLAG_KEEP_POLICY: u64 = 8;
+const FLAG_KEEP_PARAMETERS: u64 = 16;
+const FLAGS: u64 = FLAG_RESET_ON_FORK | FLAG_OVERRUN | FLAG_KEEP_POLICY | FLAG_KEEP_PARAMETERS;
+/// What a period may be, in us (`sched_deadline_period_min_us` and its like).
+const PERIOD_US: core::ops::RangeInclusive<u64> = 100..=1 << 22;
+/// Less run time is no reservation (ns).
+const LEAST_RUNTIME: u64 = 1 << 10;
 
 /// The thread a pid argument means; 0 is the caller.
 fn thread_of(call: &Call<'_>, pid: i32) -> Result<Pid> {
@@ -31,7 +38,7 @@ fn thread_of(call: &Call<'_>, pid: i32) -> Result<Pid> {
     }
 }
 
-async fn change_scheduling(call: &Call<'_>, thread: Pid, change: SchedulingChange) -> Result<(CpuSet, i8, (u32, u32))> {
+async fn change_scheduling(call: &Call<'_>, thread: Pid, change: SchedulingChange) -> Result<Scheduling> {
     let sender = call.thread.state.lock().credentials.clone();
     Arc::clone(call.system()).change_scheduling(thread, change, sender).await
 }
@@ -53,7 +60,7 @@ pub(crate) async fn sched_getaffinity(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
-    let (affinity, ..) = change_scheduling(call, thread, SchedulingChange::Read).await?;
+    let Scheduling { affinity, .. } = change_scheduling(call, thread, SchedulingChange::Read).await?;
     let size = len.min((highest / 64 + 1) * 8);
     let mask = affinity.intersect(&call.system().all_cpus()).to_bytes(size);
     call.space().write(call.pointer(2), &mask).await?;
@@ -98,13 +105,13 @@ pub(crate) async fn sched_setparam(call: &mut Call<'_>) -> Result<u64> {
     }
     let priority: u32 = call.get(call.pointer(1)).await?;
     let thread = thread_of(call, call.int(0))?;
-    let (_, _, (policy, _)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
+    let Scheduling { policy: (policy, _), .. } = change_scheduling(call, thread, SchedulingChange::Read).await?;
     set_policy(call, call.int(0), policy, priority).await
 }
 
 pub(crate) async fn sched_getscheduler(call: &mut Call<'_>) -> Result<u64> {
     let thread = thread_of(call, call.int(0))?;
-    let (_, _, (policy, _)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
+    let Scheduling { policy: (policy, _), .. } = change_scheduling(call, thread, SchedulingChange::Read).await?;
     Ok(u64::from(policy))
 }
 
@@ -113,9 +120,21 @@ pub(crate) async fn sched_getparam(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let thread = thread_of(call, call.int(0))?;
-    let (_, _, (_, priority)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
+    let Scheduling { policy: (_, priority), .. } = change_scheduling(call, thread, SchedulingChange::Read).await?;
     call.put(call.pointer(1), &priority).await?;
     Ok(0)
+}
+
+/// What SCHED_DEADLINE reserves, if it can be (man 7 sched).
+fn reserved(attr: &SchedAttr) -> Result<DeadlineParameters> {
+    let SchedAttr { runtime, deadline, period, .. } = *attr;
+    let period = if period == 0 { deadline } else { period };
+    let is_in_order = runtime >= LEAST_RUNTIME && runtime <= deadline && deadline <= period;
+    let is_allowed = (PERIOD_US.start() * 1000..=PERIOD_US.end() * 1000).contains(&period);
+    match attr.priority == 0 && deadline != 0 && is_in_order && is_allowed {
+        true => Ok(DeadlineParameters { runtime, deadline, period, overrun_signal: attr.flags & FLAG_OVERRUN != 0 }),
+        false => Err(Errno::EINVAL),
+    }
 }
 
 /// `struct sched_attr`, version 0.
@@ -155,18 +174,32 @@ pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
     if call.pointer(1).is_null() || call.int(0) < 0 || call.arg(2) as u32 != 0 {
         return Err(Errno::EINVAL);
     }
-    let attr = attributes(call).await?;
+    let mut attr = attributes(call).await?;
     if attr.policy > i32::MAX as u32 {
         return Err(Errno::EINVAL);
     }
-    change_scheduling(call, thread_of(call, call.int(0))?, SchedulingChange::Read).await?;
-    if attr.flags & !FLAG_RESET_ON_FORK != 0 {
+    let thread = thread_of(call, call.int(0))?;
+    let now = change_scheduling(call, thread, SchedulingChange::Read).await?;
+    if attr.flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
-    let flag = if attr.flags & FLAG_RESET_ON_FORK != 0 { RESET_ON_FORK } else { 0 };
+    let mut flag = if attr.flags & FLAG_RESET_ON_FORK != 0 { RESET_ON_FORK } else { 0 };
+    if attr.flags & FLAG_KEEP_PARAMETERS != 0 {
+        let deadline = now.deadline;
+        (attr.nice, attr.priority) = (now.nice.into(), now.policy.1);
+        attr.flags |= if deadline.overrun_signal { FLAG_OVERRUN } else { 0 };
+        (attr.runtime, attr.deadline, attr.period) = (deadline.runtime, deadline.deadline, deadline.period);
+    }
+    if attr.flags & FLAG_KEEP_POLICY != 0 {
+        (attr.policy, flag) = (now.policy.0 & !RESET_ON_FORK, now.policy.0 & RESET_ON_FORK);
+    }
+    if attr.policy == DEADLINE {
+        let change = SchedulingChange::Deadline(DEADLINE | flag, reserved(&attr)?);
+        change_scheduling(call, thread, change).await?;
+        return Ok(0);
+    }
     set_policy(call, call.int(0), attr.policy | flag, attr.priority).await?;
     if matches!(attr.policy, OTHER | BATCH) {
-        let thread = thread_of(call, call.int(0))?;
         let nice = SchedulingChange::Nice(attr.nice.clamp(-20, 19) as i8);
         // EACCES is setpriority's.
         change_scheduling(call, thread, nice).await.map_err(|error| {
@@ -190,10 +223,13 @@ pub(crate) async fn sched_getattr(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let thread = thread_of(call, call.int(0))?;
-    let (_, nice, (policy, priority)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
-    let flags = if policy & RESET_ON_FORK != 0 { FLAG_RESET_ON_FORK } else { 0 };
-    let policy = policy & !RESET_ON_FORK;
-    let attr = SchedAttr { size: size as u32, policy, flags, nice: i32::from(nice), priority, ..SchedAttr::default() };
+    let now = change_scheduling(call, thread, SchedulingChange::Read).await?;
+    let (policy, priority) = now.policy;
+    let DeadlineParameters { runtime, deadline, period, overrun_signal } = now.deadline;
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let flags = flag(policy & RESET_ON_FORK != 0, FLAG_RESET_ON_FORK) | flag(overrun_signal, FLAG_OVERRUN);
+    let (policy, nice) = (policy & !RESET_ON_FORK, now.nice.into());
+    let attr = SchedAttr { size: size as u32, policy, flags, nice, priority, runtime, deadline, period };
     call.put(call.pointer(1), &attr).await?;
     Ok(0)
 }
@@ -216,13 +252,13 @@ pub(crate) async fn sched_get_priority_min(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn sched_rr_get_interval(call: &mut Call<'_>) -> Result<u64> {
     let thread = thread_of(call, call.int(0))?;
-    let (_, nice, (policy, priority)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
-    let class = match policy & !RESET_ON_FORK {
-        FIFO => Class::Fifo(priority as u8),
-        RR => Class::RoundRobin(priority as u8),
-        _ => Class::Normal(nice),
+    let now = change_scheduling(call, thread, SchedulingChange::Read).await?;
+    let interval = match now.policy.0 & !RESET_ON_FORK {
+        FIFO | DEADLINE => 0,
+        RR => Scheduler::interval(Class::RoundRobin(now.policy.1 as u8)),
+        _ => Scheduler::interval(Class::Normal(now.nice)),
     };
-    call.put(call.pointer(1), &[0u64, Scheduler::interval(class)]).await?;
+    call.put(call.pointer(1), &[0, interval]).await?;
     Ok(0)
 }
 
@@ -279,7 +315,7 @@ async fn all_threads(call: &Call<'_>, wanted: impl Fn(&ProcessView) -> bool) -> 
 pub(crate) async fn getpriority(call: &mut Call<'_>) -> Result<u64> {
     let mut best: Option<i64> = None;
     for thread in meant(call).await? {
-        if let Ok((_, nice, _)) = change_scheduling(call, thread, SchedulingChange::Read).await {
+        if let Ok(Scheduling { nice, .. }) = change_scheduling(call, thread, SchedulingChange::Read).await {
             best = best.max(Some(20 - i64::from(nice)));
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     fs::Opened,
     vm::{Runs, Touch},
 };
-use abi::{CpuSet, Credentials};
+use abi::Credentials;
 use alloc::{boxed::Box, vec::Vec};
 use machine::{errno, Access, KernelId, KernelSet, Page, Pid, SpaceId};
 use serde::{Deserialize, Serialize};
@@ -286,7 +286,7 @@ messages! {
         change: SchedulingChange,
         /// Who asks, for permissions.
         sender: Credentials,
-    } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;
+    } -> errno::Result<Scheduling>, Low;
 
     /// Memory is used up on the sender, which asks every kernel which process with memory there should be killed.
     ask_heaviest: AskHeaviest {} -> Option<Heaviest>, Low;

@@ -89,7 +89,7 @@ pub struct ThreadState {
     pub affinity: CpuSet,
     /// From -20 to 19.
     pub nice: i8,
-    /// SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5, and the real-time priority.
+    /// SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5, DEADLINE 6, and the real-time priority.
     pub policy: (u32, u32),
     /// PR_SET_PDEATHSIG; 0: none.
     pub parent_death_signal: u8,

@@ -54,6 +54,15 @@ impl<'a> Shown<'a> {
         threads.len() + usize::from(!threads.iter().any(|thread| thread.thread == self.view.process))
     }
 
+    /// As Linux counts within the kernel: less is more urgent.
+    fn priority(&self) -> i64 {
+        match self.policy() {
+            (1 | 2, priority) => 99 - i64::from(priority),
+            (6, _) => -1,
+            _ => 120 + self.nice(),
+        }
+    }
+
     fn policy(&self) -> (u32, u32) {
         self.thread.map_or((0, 0), |thread| (thread.policy.0 & !RESET_ON_FORK, thread.policy.1))
     }
@@ -95,7 +104,7 @@ fn stat_text(subject: &Subject, view: &ProcessView, terminal: Option<((u32, u32)
     let pending = shown.thread.map_or(SignalSet::EMPTY, |thread| thread.pending);
     let blocked = shown.thread.map_or(SignalSet::EMPTY, |thread| thread.blocked);
     let (policy, rt_priority) = shown.policy();
-    let priority = if matches!(policy, 1 | 2) { -1 - i64::from(rt_priority) } else { 20 + shown.nice() };
+    let priority = shown.priority() - 100;
     // The kernel's 32-bit form of a device number: minor's low byte, major, rest of the minor.
     let ((major, minor), foreground) = terminal.unwrap_or(((0, 0), -1));
     let tty = minor & 0xff | major << 8 | (minor & !0xff) << 12;
@@ -257,14 +266,13 @@ pub(super) async fn sched(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     put!(text, "{:<45}:{:>14}.{:06}\n", "se.exec_start", ms(shown.started).0, ms(shown.started).1);
     put!(text, "{:<45}:{:>14}.{:06}\n", "se.sum_exec_runtime", ms(ns).0, ms(ns).1);
     let switches = usage.voluntary_switches + usage.involuntary_switches;
-    let (policy, rt) = shown.policy();
-    let priority = if matches!(policy, 1 | 2) { 99 - i64::from(rt) } else { 120 + shown.nice() };
+    let (policy, _) = shown.policy();
     let rows = [
         ("nr_switches", switches as i64),
         ("nr_voluntary_switches", usage.voluntary_switches as i64),
         ("nr_involuntary_switches", usage.involuntary_switches as i64),
         ("policy", i64::from(policy)),
-        ("prio", priority),
+        ("prio", shown.priority()),
     ];
     for (name, value) in rows {
         put!(text, "{name:<45}:{value:>21}\n");
