@@ -1,11 +1,13 @@
 // User-monitored threads (docs/umt.md): V1 to V12 of the requirements, on threads that sleep, wait for a mutex, a pipe, a page and SIGCONT, that are preempted, moved
-// and end. What a CPU has counted is exact where all threads are on one kernel. On several, pages that a thread touches where it has come to are waited for as
+// and end. What is mapped of the counters always says the same as what is read from them; and with UMT_IDLE only CPUs without anything to run tell. What a CPU has counted is exact where all threads are on one kernel. On several, pages that a thread touches where it has come to are waited for as
 // well, so there the sums must be right.
 // cob: link=static,dynamic flags=-pthread compare=self timeout=120
 #include "../../include/cob/umt.h"
 #include "test.h"
 #include <pthread.h>
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 enum { MOST = 64 };
@@ -16,6 +18,8 @@ struct count {
 
 static int fds[MOST], cpus;
 static struct count counted[MOST]; // since the last `forget`
+static const struct umt_sums *maps[MOST];
+static uint64_t forgotten[MOST]; // what was mapped at the last `forget`
 static int one_kernel, warm;
 
 static void fail(const char *what, int line) {
@@ -43,7 +47,21 @@ static int kernels(void) {
     return lines - 1;
 }
 
+static void map_all(void) {
+    for (int i = 0; i < cpus; i++) {
+        maps[i] = umt_map(fds[i], i);
+        MUST(maps[i]);
+    }
+}
+
+// What was counted, as the mapping says it.
+static struct count mapped(int cpu) {
+    uint64_t value = umt_since(forgotten[cpu], umt_look(maps[cpu]));
+    return (struct count){.blocks = umt_blocks(value), .unblocks = umt_unblocks(value)};
+}
+
 static struct count look(int cpu) {
+    struct count before = mapped(cpu);
     uint64_t value;
     ssize_t got = read(fds[cpu], &value, sizeof value);
     MUST(got == 8 || (got == -1 && errno == EAGAIN));
@@ -51,7 +69,11 @@ static struct count look(int cpu) {
         counted[cpu].blocks += umt_blocks(value);
         counted[cpu].unblocks += umt_unblocks(value);
     }
-    return counted[cpu];
+    // What comes meanwhile is in the mapping first.
+    struct count now = counted[cpu], after = mapped(cpu);
+    CHECK(before.blocks <= now.blocks + 1 && before.unblocks <= now.unblocks + 1);
+    CHECK(now.blocks <= after.blocks && now.unblocks <= after.unblocks);
+    return now;
 }
 
 static long ready(int cpu) {
@@ -63,6 +85,12 @@ static void forget(void) {
     for (int i = 0; i < cpus; i++)
         look(i);
     memset(counted, 0, sizeof counted);
+    for (int i = 0; i < cpus; i++) {
+        // Between the read and this nothing happens: no other thread is monitored.
+        forgotten[i] = umt_look(maps[i]);
+        uint64_t value;
+        MUST(read(fds[i], &value, sizeof value) == -1 && errno == EAGAIN);
+    }
 }
 
 // Exactly so many, or on several kernels as many more of both.
@@ -279,6 +307,12 @@ static void hogs(struct worker *worker) {
     (void)worker;
 }
 
+static void hogs_monitored(struct worker *worker) {
+    begin();
+    hogs(worker);
+    end();
+}
+
 static void real_time(pid_t thread) {
     struct sched_param first = {.sched_priority = 10};
     MUST(sched_setscheduler(thread, SCHED_FIFO, &first) == 0);
@@ -373,8 +407,10 @@ static void two_readers(void) {
     for (int i = 0; i < 2; i++)
         MUST(pthread_join(readers[i], NULL) == 0);
     struct count left = look(1);
+    struct count all = mapped(1);
     long blocks = left.blocks + sums[0][0] + sums[1][0], unblocks = left.unblocks + sums[0][1] + sums[1][1];
     CHECK(blocks == unblocks && (one_kernel ? blocks == 6 : blocks >= 6));
+    CHECK(all.blocks == blocks && all.unblocks == unblocks);
 }
 
 // -- a leader that sleeps on all of them
@@ -402,6 +438,126 @@ static void epolled(void) {
     close(leader);
 }
 
+// -- what can be mapped, and how
+
+static void *reads_from_afar(void *unused) {
+    (void)unused;
+    move_to(cpus - 1); // of the last kernel
+    // Through the same mapping, and a new one.
+    const struct umt_sums *own = umt_map(fds[0], 0);
+    MUST(own);
+    CHECK(umt_look(own) == umt_look(maps[0]));
+    for (int i = 0; i < cpus; i++)
+        CHECK(umt_ready(umt_look(maps[i])) == 0);
+    return NULL;
+}
+
+static void mappings(void) {
+    size_t bytes = sizeof(struct umt_sums) * cpus;
+    MUST(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) == MAP_FAILED && errno == EPERM);
+    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fds[0], 0);
+    MUST(map != MAP_FAILED && mprotect(map, bytes, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
+    MUST(munmap(map, bytes) == 0);
+    int plain = eventfd(0, 0);
+    MUST(plain >= 0 && mmap(NULL, PAGE, PROT_READ, MAP_SHARED, plain, 0) == MAP_FAILED && errno == ENODEV);
+    close(plain);
+    for (int i = 0; i < cpus; i++)
+        CHECK(maps[i]->reserved[0] == 0 && ((uintptr_t)maps[i] & 63) == 0);
+    join(start(0, 0, sleeper));
+    pthread_t far;
+    MUST(pthread_create(&far, NULL, reads_from_afar, NULL) == 0 && pthread_join(far, NULL) == 0);
+    // A child sees what its parent's threads do, and counts nothing itself.
+    uint64_t before = umt_look(maps[0]);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        MUST(umt_control(UMT_SET, 1, NULL) == -1 && errno == ENXIO);
+        _exit(umt_look(maps[0]) == before ? 0 : 1);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// -- UMT_IDLE: only CPUs with nothing to run tell. In a child with counters of its own
+
+// The descriptor of a CPU can be read, within two seconds at most.
+static int tells(int cpu, int timeout) {
+    struct pollfd poll_fd = {.fd = fds[cpu], .events = POLLIN};
+    int got = poll(&poll_fd, 1, timeout);
+    MUST(got >= 0);
+    return got;
+}
+
+static void reads_one(int cpu) {
+    uint64_t value = 0;
+    MUST(read(fds[cpu], &value, sizeof value) == 8 && value == 1);
+    MUST(read(fds[cpu], &value, sizeof value) == -1 && errno == EAGAIN);
+}
+
+static void waits_twice(struct worker *worker) {
+    begin();
+    hear(worker);
+    say(worker);
+    hear(worker);
+    end();
+}
+
+static void counts_idle(int cpu) {
+    // The only monitored thread waits: the CPU tells, once.
+    struct worker *worker = start(0, cpu, waits_twice);
+    CHECK(tells(cpu, 20000) == 1);
+    CHECK(umt_ready(umt_look(maps[cpu])) == 0);
+    reads_one(cpu);
+    CHECK(tells(cpu, 0) == 0);
+    // It goes on, and waits again: once more. Nobody has read what was told when it goes on: it is taken back.
+    tell(worker);
+    listen_to(worker);
+    CHECK(tells(cpu, 20000) == 1);
+    tell(worker);
+    join(worker);
+    CHECK(umt_ready(umt_look(maps[cpu])) == 0);
+    // Its end leaves the CPU without a thread, too.
+    CHECK(tells(cpu, 20000) == 1);
+    reads_one(cpu);
+    // While a second one can go on, nothing is told of the first that waits.
+    over = running = 0;
+    struct worker *busy = start(1, cpu, hogs_monitored);
+    worker = start(0, cpu, waits);
+    uint64_t value;
+    while (umt_blocks(umt_look(maps[cpu])) < 4 || umt_ready(umt_look(maps[cpu])) != 1)
+        sched_yield();
+    nap();
+    MUST(read(fds[cpu], &value, sizeof value) == -1 && errno == EAGAIN);
+    over = 1;
+    join(busy);
+    CHECK(tells(cpu, 20000) == 1);
+    tell(worker);
+    join(worker);
+    // It is withdrawn as the thread goes on, and told anew at its end.
+    CHECK(tells(cpu, 20000) == 1);
+    reads_one(cpu);
+}
+
+static void idle_only(void) {
+    fflush(stdout);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        MUST(umt_enable(fds, MOST, UMT_IDLE | 2) == -1 && errno == EINVAL);
+        MUST(umt_enable(fds, MOST, UMT_IDLE) == cpus);
+        MUST(umt_enable(fds, MOST, UMT_IDLE) == -1 && errno == EBUSY);
+        map_all();
+        move_to(0);
+        for (int i = 0; i < cpus; i++)
+            CHECK(umt_look(maps[i]) == 0 && tells(i, 0) == 0);
+        for (int cpu = 1; cpu < 4; cpu++)
+            counts_idle(cpu);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
 // -- stops, in a child with counters of its own
 
 // 0: the stop was counted; 1: it was over before the thread could wait; 2: neither.
@@ -414,7 +570,9 @@ static int stop_in_child(void) {
         // The parent's counters are not the child's, though it has their descriptors.
         MUST(umt_control(UMT_GET, 0, &was) == -1 && errno == ENXIO && was == 9);
         MUST(umt_enable(fds, MOST, 0) == cpus);
+        map_all();
         memset(counted, 0, sizeof counted);
+        memset(forgotten, 0, sizeof forgotten);
         move_to(0);
         begin();
         kill(getpid(), SIGSTOP);
@@ -446,7 +604,7 @@ static void errors(void) {
     MUST(umt_control(0, 1, NULL) == -1 && errno == EINVAL);
     MUST(umt_control(4 | UMT_SET, 1, NULL) == -1 && errno == EINVAL);
     MUST(umt_control(UMT_SET, 2, NULL) == -1 && errno == EINVAL);
-    MUST(umt_enable(fds, MOST, 1) == -1 && errno == EINVAL);
+    MUST(umt_enable(fds, MOST, 2) == -1 && errno == EINVAL);
     MUST(umt_enable(fds, 1, 0) == -1 && errno == EINVAL);
     int next = dup(0);
     close(next);
@@ -499,6 +657,8 @@ static void all(void) {
     two_readers();
     epolled();
     stops();
+    mappings();
+    idle_only();
 }
 
 int main(int argc, char **argv) {
@@ -519,6 +679,7 @@ int main(int argc, char **argv) {
         uint64_t value;
         MUST(read(fds[i], &value, sizeof value) == -1 && errno == EAGAIN);
     }
+    map_all();
     control();
     // At first pages of this program come from the host, and are waited for. Then counts are exact.
     for (int round = 0; round < 2; round++) {
@@ -527,7 +688,7 @@ int main(int argc, char **argv) {
         all();
     }
     for (int i = 0; i < cpus; i++) // V11
-        CHECK(ready(i) == 0);
+        CHECK(umt_ready(umt_look(maps[i])) == 0 && ready(i) == 0);
     // The descriptors are closed, and nobody counts wrong for that.
     close(fds[1]);
     join(start(0, 1, sleeper));

@@ -78,7 +78,9 @@ fn work(kernel: &'static Kernel) -> ! {
         }
         let began = kernel.system.now();
         let found = look_out(kernel, began + patience.ns(kernel.system.vm.expects_soon()));
-        if !found {
+        // Who is told may be woken here.
+        let told = kernel.scheduler.take_stall(!found) && kernel.system.tell_stalls();
+        if !found && !told {
             platform::idle();
         }
         let now = kernel.system.now();
@@ -86,6 +88,8 @@ fn work(kernel: &'static Kernel) -> ! {
         if found {
             mail = true;
             patience.found();
+        }
+        if found || told {
             continue;
         }
         let rung = platform::rung_at();

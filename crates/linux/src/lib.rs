@@ -34,7 +34,6 @@ mod user;
 
 use alloc::{sync::Arc, vec::Vec};
 
-pub use files::event::set_services;
 pub use run::Linux;
 pub use table::{name_of, table_markdown};
 

@@ -86,6 +86,7 @@ impl Node {
             cpu,
             memory,
             accounts: services.accounts.clone(),
+            services: services.clone(),
             endpoint: endpoint.clone(),
             scheduler,
             vm,
@@ -97,8 +98,7 @@ impl Node {
             injector,
             abi,
         });
-        crate::set_services(&system, &services);
-        system.provide_vdso(&services);
+        system.provide_vdso();
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
         remote.set_signaller(Arc::new(crate::files::sigio::Owners(Arc::downgrade(&system))));
         let names = system.extension::<NetNamespace>();

@@ -171,6 +171,17 @@ pub trait Memory: Send + Sync {
     fn load_u32(&self, frame: Frame, offset: usize) -> u32;
     /// Atomic compare-exchange on the aligned word; Err gives the value found.
     fn compare_exchange_u32(&self, frame: Frame, offset: usize, old: u32, new: u32) -> Result<u32, u32>;
+    /// Adds to the aligned word at `offset` in one step, modulo 2^32; the sum.
+    fn add_u32(&self, frame: Frame, offset: usize, value: u32) -> u32 {
+        let mut old = self.load_u32(frame, offset);
+        loop {
+            let sum = old.wrapping_add(value);
+            match self.compare_exchange_u32(frame, offset, old, sum) {
+                Ok(_) => return sum,
+                Err(found) => old = found,
+            }
+        }
+    }
 
     /// An empty page table for a new replica.
     fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory>;

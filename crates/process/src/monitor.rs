@@ -12,21 +12,25 @@
 //!   puts them into the process's descriptor table
 //! ```
 //!
+//! Beside its counters a kernel keeps the same as sums, in pages that programs map by any of these descriptors. A program may want to be told only of CPUs that
+//! have nothing to run: then only the sums count, and the eventfd of a CPU is 1 from when the CPU's loop finds nothing to run until somebody reads it or a thread
+//! can go on there.
+//!
 //! A monitored thread that comes to a kernel is counted there from when it first enters user mode; the kernel that it leaves has counted a block by then.
 //! The counters go when the process ends or executes a program: its home tells all kernels (`DropCounters`). On a kernel that was booted after
 //! umt_enable there are none, and its threads are not counted while they are there.
 
 use crate::{Process, System, Thread};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use fs::{
     event::{EventFd, Half},
-    File, OpenFlags,
+    File, MappedWords, OpenFlags,
 };
 use machine::{
     account::{Charge, OverLimit, Resource},
     errno::Result,
-    Errno, KernelId, Pid,
+    CpuId, Errno, KernelId, Pid, PAGE_SIZE,
 };
 use messages::{
     fs::Opened,
@@ -34,53 +38,146 @@ use messages::{
 };
 use sched::{Edge, Monitor, TaskRef};
 
-/// What a counter takes of the kernel's memory, about.
+/// What a counter takes of the kernel's memory, about, beside what is mapped.
 const COUNTER_BYTES: usize = 256;
+/// An entry of what is mapped: `struct umt_sums` of include/cob/umt.h, by the number of the CPU. Its first word counts blocks, its second unblocks.
+const ENTRY_BYTES: usize = 64;
 
 /// The counters of one process for the CPUs of this kernel.
 pub(crate) struct CpuCounters {
-    counters: Vec<Arc<EventFd>>,
+    counters: Vec<CpuCounter>,
+    /// What programs map of them.
+    sums: Arc<MappedWords>,
+    /// Only CPUs that have nothing to run are told of (UMT_IDLE).
+    idle_only: bool,
     /// What was not counted, because half a counter was full.
     lost: AtomicU64,
     _charge: Charge,
 }
 
-impl Monitor for CpuCounters {
-    fn count(&self, cpu: usize, edge: Edge) {
-        let half = match edge {
-            Edge::Block => Half::Lower,
-            Edge::Unblock => Half::Upper,
-        };
-        if self.counters.get(cpu).is_some_and(|counter| !counter.count(half)) {
-            self.lost.fetch_add(1, Relaxed);
-        }
+/// That of one CPU. Only this CPU counts unblocks, and tells that it has nothing to run.
+struct CpuCounter {
+    file: Arc<EventFd>,
+    /// Where its sums are, in bytes.
+    at: usize,
+    /// A block has left no thread that can go on here, and nobody was told.
+    stalls: AtomicBool,
+    /// Somebody was told, and it is not known whether he has read it.
+    told: AtomicBool,
+}
+
+impl CpuCounters {
+    /// Threads that can go on on a CPU.
+    fn ready(&self, counter: &CpuCounter) -> i32 {
+        let [blocks, unblocks] = self.sums_of(counter);
+        unblocks.wrapping_sub(blocks) as i32
     }
 
-    fn tell(&self, cpu: usize) {
-        if let Some(counter) = self.counters.get(cpu) {
-            counter.tell();
+    fn sums_of(&self, counter: &CpuCounter) -> [u32; 2] {
+        [0, 4].map(|word| self.sums.get(counter.at + word))
+    }
+
+    fn stalls(&self, cpu: usize) -> bool {
+        self.counters.get(cpu).is_some_and(|counter| counter.stalls.load(Relaxed))
+    }
+
+    /// The CPU, on which this runs, has nothing to run. Whether somebody was told.
+    fn tell_stall(&self, cpu: usize) -> bool {
+        let Some(counter) = self.counters.get(cpu) else { return false };
+        counter.stalls.store(false, Relaxed);
+        let stalls = self.ready(counter) <= 0;
+        if stalls {
+            counter.told.store(true, Relaxed);
+            counter.file.post();
         }
+        stalls
     }
 }
 
-/// A non-blocking eventfd at zero.
-fn counter() -> Result<Arc<EventFd>> {
-    EventFd::new(0, OpenFlags::NONBLOCK.bits())
+impl Monitor for CpuCounters {
+    fn count(&self, cpu: usize, edge: Edge) {
+        let Some(counter) = self.counters.get(cpu) else { return };
+        let (half, word) = match edge {
+            Edge::Block => (Half::Lower, 0),
+            Edge::Unblock => (Half::Upper, 4),
+        };
+        // First: who reads the other one finds it here.
+        self.sums.count(counter.at + word);
+        match (self.idle_only, edge) {
+            (false, _) if counter.file.count(half) => {}
+            (false, _) => _ = self.lost.fetch_add(1, Relaxed),
+            (true, Edge::Block) => {}
+            (true, Edge::Unblock) => {
+                counter.stalls.store(false, Relaxed);
+                if counter.told.swap(false, Relaxed) {
+                    counter.file.withdraw();
+                }
+            }
+        }
+    }
+
+    fn tell(&self, cpu: usize) -> bool {
+        let Some(counter) = self.counters.get(cpu) else { return false };
+        if !self.idle_only {
+            counter.file.tell();
+            return false;
+        }
+        let stalls = self.ready(counter) <= 0;
+        if stalls {
+            counter.stalls.store(true, Relaxed);
+        }
+        stalls
+    }
 }
 
 impl System {
-    /// A counter for each CPU of this kernel, kept for `process`. EBUSY, ENOMEM.
-    pub(crate) fn make_counters(&self, process: Pid, uid: u32) -> Result<Vec<Arc<dyn File>>> {
-        let cpus = self.cpu.cpus().len();
+    /// A counter for each CPU of this kernel, kept for `process`. EBUSY, ENOMEM. ESRCH: its home has died.
+    pub(crate) fn make_counters(&self, process: Pid, uid: u32, idle_only: bool) -> Result<Vec<Arc<dyn File>>> {
+        let cpus = self.cpu.cpus();
         let account = self.accounts.of(process, uid);
-        let charge = account.charge(Resource::Memory, cpus * COUNTER_BYTES).map_err(|OverLimit| Errno::ENOMEM)?;
-        let counters = (0..cpus).map(|_| counter()).collect::<Result<Vec<_>>>()?;
-        let files = counters.iter().map(|counter| counter.clone() as Arc<dyn File>).collect();
-        let new = Arc::new(CpuCounters { counters, lost: AtomicU64::new(0), _charge: charge });
-        match self.monitors.lock().try_insert(process, new) {
-            Ok(_) => Ok(files),
-            Err(_) => Err(Errno::EBUSY),
+        let charge = |bytes| account.charge(Resource::Memory, bytes).map_err(|OverLimit| Errno::ENOMEM);
+        let pages = cpus.last().map_or(0, |cpu| (cpu.0 as usize + 1) * ENTRY_BYTES).div_ceil(PAGE_SIZE);
+        let _charge = charge(cpus.len() * COUNTER_BYTES)?;
+        let sums = MappedWords::new(&self.services, pages, charge(pages * PAGE_SIZE)?)?;
+        let counter_of = |cpu: &CpuId| CpuCounter {
+            file: EventFd::mapping(&sums),
+            at: cpu.0 as usize * ENTRY_BYTES,
+            stalls: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+        };
+        let counters: Vec<CpuCounter> = cpus.iter().map(counter_of).collect();
+        let files = counters.iter().map(|counter| counter.file.clone() as Arc<dyn File>).collect();
+        let new = Arc::new(CpuCounters { counters, sums, idle_only, lost: AtomicU64::new(0), _charge });
+        if self.monitors.lock().try_insert(process, new).is_err() {
+            return Err(Errno::EBUSY);
         }
+        // Either this finds that the home has died, or who hears of its death finds the counters.
+        if !self.origin(process).is_some_and(|home| home == self.kernel || self.endpoint.is_alive(home)) {
+            self.drop_counters_here(process);
+            return Err(Errno::ESRCH);
+        }
+        Ok(files)
+    }
+
+    /// The CPU that this runs on has nothing to run, and somebody wants to hear of that ([`sched::Scheduler::take_stall`]). Whether anybody was told.
+    pub fn tell_stalls(&self) -> bool {
+        let here = self.cpu.index();
+        let mut told = false;
+        loop {
+            // One after the other: who is told is woken, which is not done with a lock held.
+            let stalled = self.monitors.lock().values().find(|counters| counters.stalls(here)).cloned();
+            match stalled {
+                Some(counters) => told |= counters.tell_stall(here),
+                None => return told,
+            }
+        }
+    }
+
+    /// Blocks and unblocks that the CPUs of this kernel have counted for `process`, by their numbers; None: it has no counters here. For tests.
+    pub fn counted(&self, process: Pid) -> Option<Vec<(CpuId, [u32; 2])>> {
+        let counters = self.monitors.lock().get(&process).cloned()?;
+        let sums = counters.counters.iter().map(|counter| counters.sums_of(counter));
+        Some(self.cpu.cpus().iter().copied().zip(sums).collect())
     }
 
     /// Forgets the counters of `process`. Those of its threads that are still monitored go on with them.
@@ -99,11 +196,10 @@ impl System {
         drop(lost);
     }
 
-    async fn counters_of(&self, kernel: KernelId, process: Pid, uid: u32) -> Result<Vec<Arc<dyn File>>> {
+    async fn counters_of(&self, kernel: KernelId, ask: MakeCounters) -> Result<Vec<Arc<dyn File>>> {
         if kernel == self.kernel {
-            return self.make_counters(process, uid);
+            return self.make_counters(ask.process, ask.uid, ask.idle_only);
         }
-        let ask = MakeCounters { process, uid };
         let counters = self.ask_for(kernel, ask, |from, answer: Result<Vec<Opened>>| {
             let taken: Vec<Result<Arc<dyn File>>> = answer?.into_iter().map(|opened| from.take(opened)).collect();
             taken.into_iter().collect()
@@ -114,21 +210,21 @@ impl System {
 
 impl Process {
     /// Has the monitored threads of the process counted from now on. Answers the counters, by CPU. A CPU whose kernel is dead has one that nobody counts
-    /// on. EBUSY: it has counters already.
-    pub async fn make_counters(self: &Arc<Self>, uid: u32) -> Result<Vec<Arc<dyn File>>> {
+    /// on. `idle_only`: they tell only of CPUs that have nothing to run. EBUSY: it has counters already.
+    pub async fn make_counters(self: &Arc<Self>, uid: u32, idle_only: bool) -> Result<Vec<Arc<dyn File>>> {
         self.change(Change::Monitored(true)).await?;
-        let made = self.collect_counters(uid).await;
+        let made = self.collect_counters(MakeCounters { process: self.id, uid, idle_only }).await;
         if made.is_err() {
             self.end_counters().await;
         }
         made
     }
 
-    async fn collect_counters(self: &Arc<Self>, uid: u32) -> Result<Vec<Arc<dyn File>>> {
+    async fn collect_counters(self: &Arc<Self>, ask: MakeCounters) -> Result<Vec<Arc<dyn File>>> {
         let machine = self.system.machine.lock().clone();
         let mut counters: Vec<Option<Arc<dyn File>>> = Vec::new();
         for (kernel, cpus) in machine {
-            let made = match self.system.counters_of(kernel, self.id, uid).await {
+            let made = match self.system.counters_of(kernel, ask.clone()).await {
                 Ok(made) => made,
                 Err(_) if !self.system.endpoint.is_alive(kernel) => continue,
                 Err(error) => return Err(error),
@@ -146,7 +242,7 @@ impl Process {
             .map(|counter_of| {
                 Ok(match counter_of {
                     Some(file) => file,
-                    None => counter()?,
+                    None => EventFd::new(0, OpenFlags::NONBLOCK.bits())?,
                 })
             })
             .collect()

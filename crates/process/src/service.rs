@@ -221,7 +221,7 @@ pub(crate) fn register(system: &Arc<System>) {
     });
     answer!(MakeCounters, |system, from, ask| {
         let mut given = Vec::new();
-        for counter in system.make_counters(ask.process, ask.uid)? {
+        for counter in system.make_counters(ask.process, ask.uid, ask.idle_only)? {
             given.push(system.descriptor_transfer.give_away(&counter, from).await?);
         }
         Ok(given)

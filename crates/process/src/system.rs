@@ -14,7 +14,7 @@ use core::any::{Any, TypeId};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;
-use fs::{Caller, Fetched, File, LeftFile, Paths};
+use fs::{Caller, Fetched, File, LeftFile, Paths, Services};
 use futex::Futexes;
 use machine::{
     account::Accounts,
@@ -142,6 +142,8 @@ pub struct Parts {
     pub memory: Arc<dyn Memory>,
     /// Who pays for what this kernel keeps.
     pub accounts: Arc<Accounts>,
+    /// What files of this kernel take from it.
+    pub services: Arc<Services>,
     /// Its end of the fabric.
     pub endpoint: Arc<Endpoint>,
     /// Its run queues.

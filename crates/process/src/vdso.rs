@@ -11,7 +11,7 @@ use alloc::{
     vec::Vec,
 };
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use fs::{file::Frames, Object, PageCache, Services, Store};
+use fs::{file::Frames, Object, PageCache, Store};
 use machine::{errno::Result, sync::Lock, Access, BoxFuture, Counter, Errno, UserAddr, PAGE_SIZE};
 use vm::{MapRequest, Source, Space};
 
@@ -63,10 +63,10 @@ fn filled_in(page: &[u8; PAGE_SIZE], parameters: [u64; 4]) -> Vec<u8> {
 
 impl System {
     /// Maps a vDSO into programs started from now on, if the CPU has a counter by which they can read the clock.
-    pub fn provide_vdso(self: &Arc<Self>, services: &Arc<Services>) {
+    pub fn provide_vdso(self: &Arc<Self>) {
         let (Some(page), Some(counter)) = (arch::VDSO, self.cpu.counter()) else { return };
         let vdso = Arc::new(Vdso { system: Arc::downgrade(self), page, counter });
-        *self.clock.vdso.lock() = Some(PageCache::over(services, PAGE_SIZE as u64, vdso));
+        *self.clock.vdso.lock() = Some(PageCache::over(&self.services, PAGE_SIZE as u64, vdso));
     }
 
     /// Maps the page, if there is one, into a new program's space: where (AT_SYSINFO_EHDR).

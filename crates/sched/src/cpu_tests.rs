@@ -84,6 +84,11 @@ impl Bench {
         self.scheduler.turn()
     }
 
+    /// CPUs that were woken since this was last asked.
+    pub fn kicked(&self) -> Vec<CpuId> {
+        core::mem::take(&mut *self.hand.kicked.lock())
+    }
+
     fn took(&self) -> Vec<(usize, u32)> {
         core::mem::take(&mut *self.ran.lock())
     }

@@ -50,6 +50,8 @@ pub(crate) struct Local {
     pub traced: AtomicU32,
     /// The task that it runs is monitored (monitor.rs). Only this CPU uses it: the task's own flag may be another CPU's as soon as the task has been left.
     pub monitors: AtomicBool,
+    /// Since when somebody wants to hear that this CPU has nothing to run ([`crate::Scheduler::take_stall`]), in ns; 0: nobody.
+    pub stalls: AtomicU64,
 }
 
 impl Local {
@@ -73,6 +75,7 @@ impl Local {
             last_thread: AtomicUsize::new(0),
             traced: AtomicU32::new(trace::IDLE),
             monitors: AtomicBool::new(false),
+            stalls: AtomicU64::new(0),
         }
     }
 

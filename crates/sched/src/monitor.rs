@@ -23,9 +23,14 @@
 //!
 //! So B waits for A, which is about to say that it has left the task (`on_cpu`) and waits for nobody. Who has a task on its CPU is the only
 //! one who reads or writes what is here of the task.
+//!
+//! A process may want to hear only of CPUs that have nothing to run. Then who counts a block that leaves no thread of it on a CPU notes that for the CPU
+//! (`stalls`), and the CPU's loop asks for it when it is about to halt, or has looked out for [`MOST_NS`] in vain: what waits for another kernel for some
+//! microseconds wakes nobody. The CPU may be another one, where the thread was when it was moved: that is woken, for it may have halted before.
 
 use crate::{
     monitored::{Edge, Monitor},
+    patience::MOST_NS,
     sync::{spin, Ordering::*},
     task::{Entity, TaskRef},
     Scheduler,
@@ -50,8 +55,33 @@ impl Scheduler {
             monitor.count(old, Edge::Block);
             monitor.count(here, Edge::Unblock);
             trace::umt_move(entity.traced(), old as u16, here as u16);
-            monitor.tell(old);
-            monitor.tell(here);
+            self.tell(&*monitor, old);
+            self.tell(&*monitor, here);
+        }
+    }
+
+    /// Something was counted on this CPU.
+    pub(crate) fn tell(&self, monitor: &dyn Monitor, cpu: usize) {
+        if !monitor.tell(cpu) {
+            return;
+        }
+        self.locals[cpu].stalls.store(self.cpu.now().max(1), SeqCst);
+        if cpu != self.here() {
+            self.cpu.kick(self.cpu.cpus()[cpu]);
+        }
+    }
+
+    /// This CPU has nothing to run. Is there somebody who wants to hear of that, and has it been so for long enough? `halts`: it is about to halt. The
+    /// next answer is yes only after another block.
+    pub fn take_stall(&self, halts: bool) -> bool {
+        let stalls = &self.locals[self.here()].stalls;
+        match stalls.load(SeqCst) {
+            0 => false,
+            since if !halts && self.cpu.now().saturating_sub(since) < MOST_NS => false,
+            _ => {
+                stalls.store(0, SeqCst);
+                true
+            }
         }
     }
 
@@ -88,7 +118,7 @@ impl Scheduler {
         *monitored.monitor.lock() = Some(monitor.clone());
         monitored.unblock(&*monitor, here, entity.traced());
         monitored.on.store(true, Relaxed);
-        monitor.tell(here);
+        self.tell(&*monitor, here);
     }
 
     /// The thread is about to enter user mode. False: it is not monitored.
@@ -101,7 +131,7 @@ impl Scheduler {
         if monitored.blocked.load(Relaxed) {
             if let Some(monitor) = monitored.monitor() {
                 monitored.unblock(&*monitor, here, entity.traced());
-                monitor.tell(here);
+                self.tell(&*monitor, here);
             }
         }
         true
@@ -134,7 +164,7 @@ impl Scheduler {
             if !blocked || ends {
                 monitor.count(here, Edge::Block);
                 trace::umt_block(entity.traced(), here as u16);
-                monitor.tell(here);
+                self.tell(&*monitor, here);
             }
         }
         monitored.blocked.store(false, Relaxed);

@@ -7,7 +7,7 @@ use core::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     task::{Poll, Waker},
 };
-use machine::{sync::Lock, yield_now};
+use machine::{sync::Lock, yield_now, CpuId};
 
 /// CPUs 4 and 5 are those with index 0 and 1.
 const A: u32 = 4;
@@ -18,6 +18,7 @@ const C: u32 = 6;
 struct Counts {
     of: [[AtomicU32; 2]; 3],
     told: AtomicU32,
+    idle_only: bool,
 }
 
 impl Monitor for Counts {
@@ -25,12 +26,18 @@ impl Monitor for Counts {
         self.of[cpu][edge as usize].fetch_add(1, Relaxed);
     }
 
-    fn tell(&self, _: usize) {
+    fn tell(&self, cpu: usize) -> bool {
         self.told.fetch_add(1, Relaxed);
+        self.idle_only && self.ready(cpu) <= 0
     }
 }
 
 impl Counts {
+    fn ready(&self, cpu: usize) -> i64 {
+        let [blocks, unblocks] = [0, 1].map(|edge: usize| i64::from(self.of[cpu][edge].load(Relaxed)));
+        unblocks - blocks
+    }
+
     /// Blocks and unblocks of CPU A, then those of the next.
     fn are(&self) -> [(u32, u32); 3] {
         [0, 1, 2].map(|cpu: usize| (self.of[cpu][0].load(Relaxed), self.of[cpu][1].load(Relaxed)))
@@ -189,4 +196,50 @@ fn v7_who_ends_leaves_the_cpu() {
     player.wake();
     while bench.turn(A) {}
     assert_eq!(counts.are()[0], (2, 2));
+}
+
+#[test]
+fn a_cpu_without_threads_is_told_of_when_it_halts_or_has_looked_out_for_long() {
+    let bench = Bench::new(2);
+    let counts = Arc::new(Counts { idle_only: true, ..Counts::default() });
+    let stalls = |cpu: u32, halts: bool| {
+        assert!(!bench.turn(cpu));
+        bench.scheduler.take_stall(halts)
+    };
+    let sleep = Wait { twice: false };
+    let player = play(&bench, &counts, 1, &[Begin, sleep, sleep, sleep]);
+    let other = play(&bench, &counts, 1, &[Begin, sleep]);
+    assert!(bench.turn(A));
+    // It waits, and the other one does not.
+    assert!(bench.turn(A));
+    // Now both do.
+    assert!(!stalls(A, false) && !stalls(B, true));
+    bench.hand.now.fetch_add(150_000, Relaxed);
+    assert!(!stalls(A, false));
+    bench.hand.now.fetch_add(50_000, Relaxed);
+    assert!(stalls(A, false) && !stalls(A, true), "once");
+    // A wait that is over before the CPU halts is told to nobody who asks whether threads wait.
+    player.wake();
+    assert!(bench.turn(A) && !bench.turn(A));
+    player.wake();
+    assert!(bench.turn(A));
+    assert_eq!(counts.ready(0), 0);
+    assert!(stalls(A, true));
+    player.wake();
+    other.wake();
+    while bench.turn(A) {}
+}
+
+#[test]
+fn a_cpu_that_loses_its_last_thread_to_another_is_woken_to_tell() {
+    let bench = Bench::new(2);
+    let counts = Arc::new(Counts { idle_only: true, ..Counts::default() });
+    let player = play(&bench, &counts, 1, &[Begin, Yield, Yield]);
+    assert!(bench.turn(A) && !bench.scheduler.take_stall(true));
+    bench.scheduler.set_allowed(&player.task, 2);
+    bench.kicked();
+    assert!(bench.turn(B));
+    assert_eq!(bench.kicked(), [CpuId(A)]);
+    assert!(!bench.scheduler.take_stall(true), "B has it");
+    assert!(!bench.turn(A) && bench.scheduler.take_stall(true));
 }

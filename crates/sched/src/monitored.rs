@@ -18,8 +18,9 @@ pub trait Monitor: Send + Sync {
     /// Counts `edge` on a CPU, by its index. Takes no lock that is held when somebody is woken, and wakes nobody.
     fn count(&self, cpu: usize, edge: Edge);
 
-    /// Wakes who waits for the counter of this CPU.
-    fn tell(&self, cpu: usize);
+    /// Something was counted on this CPU: wakes who waits for that. True: he wants to hear of it only if the CPU has nothing to run
+    /// ([`Scheduler::take_stall`](crate::Scheduler::take_stall)), and no thread that is counted can go on there now.
+    fn tell(&self, cpu: usize) -> bool;
 }
 
 /// What a task has of it.

@@ -4,7 +4,7 @@ use crate::{
     class::{Class, DEADLINE_LEVEL},
     load::threads,
     queue::Kept,
-    sync::{fence, Ordering::*},
+    sync::{fence, in_one_order, Ordering::*},
     task::{Runnable, TaskRef},
     Scheduler,
 };
@@ -34,9 +34,15 @@ impl Scheduler {
         self.trace_move(runnable.metadata(), from, to);
         self.locals[from].load.fetch_sub(share, Relaxed);
         let local = &self.locals[to];
-        local.load.fetch_add(share, Relaxed);
         let mut queue = local.queue();
         runnable.metadata().cpu.store(to, SeqCst);
+        in_one_order();
+        if !runnable.metadata().may_run_on(to) {
+            // It was forbidden to come meanwhile.
+            drop(queue);
+            return self.push_from(from, runnable, kept);
+        }
+        local.load.fetch_add(share, Relaxed);
         let class = if class == Class::Kernel { class } else { runnable.metadata().class() };
         queue.enqueue(runnable, class, kept, self.cpu.now());
     }
@@ -74,21 +80,28 @@ impl Scheduler {
     }
 
     /// Restricts a task to CPUs of this kernel whose index bit is set. A thread that waits for another CPU goes to one of these at once, however long the
-    /// threads there want to go on; one that runs goes when it next gives up its CPU.
+    /// threads there want to go on; one that runs goes when it next gives up its CPU, and one that is on its way into a queue takes another one (the head of
+    /// scheduler.rs).
     pub fn set_allowed(&self, task: &TaskRef, mask: u64) {
         let entity = &task.0;
         task.set_allowed(mask);
+        fence(SeqCst);
         let from = entity.cpu.load(SeqCst);
-        if entity.may_run_on(from) || !entity.queued.load(Relaxed) {
+        if entity.may_run_on(from) {
             return;
         }
-        let now = self.cpu.now();
-        let found = self.locals[from].queue().remove(|waiting| Arc::ptr_eq(waiting.metadata(), entity), now);
+        let found = self.locals[from].queue().remove(|waiting| Arc::ptr_eq(waiting.metadata(), entity), self.cpu.now());
         let Some((runnable, _, kept)) = found else { return };
         self.locals[from].load.fetch_sub(entity.share(), Relaxed);
-        entity.keep(kept, now);
-        let to = self.place(entity);
-        self.trace_move(entity, from, to);
+        self.push_from(from, runnable, kept);
+    }
+
+    /// Puts a task that was taken from the queue of CPU `from` where it may run.
+    fn push_from(&self, from: usize, runnable: Runnable, kept: Kept) {
+        let entity = runnable.metadata().clone();
+        entity.keep(kept, self.cpu.now());
+        let to = self.place(&entity);
+        self.trace_move(&entity, from, to);
         self.push(runnable, to);
     }
 

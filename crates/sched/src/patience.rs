@@ -12,7 +12,7 @@
 //! wake each other would halt for ever.
 
 /// Work that comes later than this is worth a halt. (Linux: guest_halt_poll_ns.)
-const MOST_NS: u64 = 200_000;
+pub(crate) const MOST_NS: u64 = 200_000;
 /// The first time to look after a short halt, and the last before none.
 const LEAST_NS: u64 = 50_000;
 

@@ -7,7 +7,8 @@
 //! A second one: the class of a task changes (sched_setscheduler) while the task is on its way into a queue.
 //! The changer stores the class, then reads which CPU the task is with, and looks into that CPU's queue; the
 //! queuer, with the queue locked, stores the CPU, then reads the class (both SeqCst). So either the task goes
-//! in with the new class, or the changer finds it in there and puts it where it belongs.
+//! in with the new class, or the changer finds it in there and puts it where it belongs. What CPUs a thread may use changes
+//! in the same way ([`Scheduler::set_allowed`]): the queuer looks at that too after it has stored the CPU, and takes another one.
 
 use crate::{
     class::{Class, DEADLINE_LEVEL},
@@ -177,18 +178,26 @@ impl Scheduler {
         self.push(runnable, cpu);
     }
 
-    pub(crate) fn push(&self, runnable: Runnable, cpu: usize) {
+    pub(crate) fn push(&self, runnable: Runnable, mut cpu: usize) {
         let entity = runnable.metadata().clone();
-        let local = &self.locals[cpu];
         let now = self.cpu.now();
-        let matters = {
+        let matters = loop {
+            let local = &self.locals[cpu];
             let mut queue = local.queue();
             entity.cpu.store(cpu, SeqCst);
             in_one_order();
+            // Since the CPU was chosen the thread may have been forbidden to use it.
+            if !entity.may_run_on(cpu) {
+                let other = self.place(&entity);
+                if other != cpu {
+                    cpu = other;
+                    continue;
+                }
+            }
             entity.queued.store(true, Relaxed);
             let class = entity.class();
             local.load.fetch_add(entity.renew_share().0, Relaxed);
-            queue.enqueue(runnable, class, entity.kept(now), now)
+            break queue.enqueue(runnable, class, entity.kept(now), now);
         };
         // Pairs with the store of `idle` in `prepare_idle` (see the head of this file). A busy sibling is
         // kicked too, so that it looks whose turn it is, but not by each of a thousand that wait for the end of a slice.
@@ -203,14 +212,16 @@ impl Scheduler {
         let here = self.here();
         let entity = runnable.metadata().clone();
         entity.put_back.store(true, Relaxed);
+        let local = &self.locals[here];
+        let mut queue = local.queue();
+        // With the queue locked: who forbids it this CPU later finds it in there.
         if !entity.may_run_on(here) {
+            drop(queue);
             self.leave(&entity, here);
             let cpu = self.place(&entity);
             self.trace_move(&entity, here, cpu);
             return self.push(runnable, cpu);
         }
-        let local = &self.locals[here];
-        let mut queue = local.queue();
         entity.queued.store(true, Relaxed);
         let (_, change) = entity.renew_share();
         if change != 0 {
@@ -316,7 +327,7 @@ impl Scheduler {
         }
         if let Some(monitor) = told {
             // When this CPU counts as free: who hears of it may want it.
-            monitor.tell(here);
+            self.tell(&*monitor, here);
         }
         true
     }

@@ -153,7 +153,7 @@ impl Entity {
     }
 
     pub fn may_run_on(&self, cpu: usize) -> bool {
-        cpu >= 64 || self.allowed.load(Relaxed) >> cpu & 1 == 1
+        cpu >= 64 || self.allowed.load(SeqCst) >> cpu & 1 == 1
     }
 
     /// What it has now of what it had when it left the queue.
@@ -178,7 +178,7 @@ pub struct TaskRef(pub(crate) Arc<Entity>);
 impl TaskRef {
     /// Restricts the task to CPUs of this kernel whose index bit is set; takes effect when it is next queued.
     pub fn set_allowed(&self, mask: u64) {
-        self.0.allowed.store(mask, Relaxed);
+        self.0.allowed.store(mask, SeqCst);
     }
 
     /// How often it has waited for something, and how often another thread was given its CPU although it could have gone on (also

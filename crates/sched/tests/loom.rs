@@ -260,6 +260,79 @@ fn a_thread_that_is_given_a_class_while_it_is_queued_has_it() {
     });
 }
 
+/// A thread that may use both CPUs is woken, and forbidden the one that it last had; the same while it gives up the CPU for a moment, or is stolen. Wherever it
+/// is on its way, it does not wait for a CPU that it may not use.
+#[test]
+fn a_thread_that_is_forbidden_a_cpu_while_it_is_queued_does_not_wait_for_it() {
+    model(|| {
+        let machine = Machine::new();
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let waker = Arc::new(Mutex::new(None::<Waker>));
+        let (ran_on, waits) = (ran.clone(), waker.clone());
+        let mut begun = false;
+        let body = poll_fn(move |context| {
+            *waits.lock().unwrap() = Some(context.waker().clone());
+            if !std::mem::replace(&mut begun, true) {
+                return Poll::Pending;
+            }
+            ran_on.lock().unwrap().push(HERE.with(Cell::get));
+            Poll::Ready(())
+        });
+        let task = machine.scheduler.spawn_thread(Class::Normal(0), 0b10, Box::pin(body));
+        be(1);
+        machine.scheduler.turn();
+        task.set_allowed(0b11);
+        be(0);
+        let other = machine.clone();
+        let queuing = thread::spawn(move || {
+            be(0);
+            let waker = waker.lock().unwrap().clone();
+            waker.unwrap().wake();
+            other.scheduler.turn();
+        });
+        machine.scheduler.set_allowed(&task, 0b01);
+        queuing.join().unwrap();
+        // CPU 1 has nothing that it may run.
+        be(1);
+        machine.scheduler.turn();
+        assert!(!ran.lock().unwrap().contains(&1), "it waited for a CPU that it may not use");
+        machine.finish();
+        assert_eq!(*ran.lock().unwrap(), [0]);
+    });
+}
+
+/// A thread waits for CPU 0, which is busy. CPU 1 steals it while it is forbidden CPU 1.
+#[test]
+fn a_thread_that_is_forbidden_a_cpu_while_it_is_stolen_does_not_wait_for_it() {
+    model(|| {
+        let machine = Machine::new();
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let _first = machine.start(0, 0b01);
+        let ran_on = ran.clone();
+        let body = async move { ran_on.lock().unwrap().push(HERE.with(Cell::get)) };
+        let task = machine.scheduler.spawn_thread(Class::Normal(0), 0b01, Box::pin(body));
+        task.set_allowed(0b11);
+        let (other, forbidden, noted) = (machine.clone(), Arc::new(AtomicBool::new(false)), ran.clone());
+        let known = forbidden.clone();
+        let thief = thread::spawn(move || {
+            be(1);
+            let before = known.load(SeqCst);
+            other.scheduler.turn();
+            // It may have run here before it was forbidden to, not after.
+            assert!(!before || !noted.lock().unwrap().contains(&1));
+        });
+        machine.scheduler.set_allowed(&task, 0b01);
+        forbidden.store(true, SeqCst);
+        thief.join().unwrap();
+        let early = ran.lock().unwrap().clone();
+        be(1);
+        machine.scheduler.turn();
+        assert_eq!(*ran.lock().unwrap(), early, "it waited for a CPU that it may not use");
+        machine.finish();
+        assert_eq!(ran.lock().unwrap().len(), 1);
+    });
+}
+
 /// Counts blocks and unblocks of both CPUs together.
 #[derive(Default)]
 struct Counts([atomic::AtomicUsize; 2]);
@@ -268,7 +341,9 @@ impl Monitor for Counts {
     fn count(&self, _: usize, edge: Edge) {
         self.0[edge as usize].fetch_add(1, atomic::Ordering::Relaxed);
     }
-    fn tell(&self, _: usize) {}
+    fn tell(&self, _: usize) -> bool {
+        false
+    }
 }
 
 /// A monitored thread waits on CPU 0 and is woken by CPU 1, which may take it before CPU 0 has counted: there are as many blocks as unblocks, each one

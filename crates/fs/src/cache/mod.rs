@@ -19,12 +19,14 @@ mod pages;
 mod services;
 mod size;
 mod transfer;
+mod words;
 mod write_back;
 
 pub use direct::DirectUnits;
 pub use flusher::{Flusher, Settings as WriteBackSettings};
 pub use holders::Holders;
 pub use services::{Clock, Mappers, Services};
+pub use words::MappedWords;
 
 use crate::{file::Frames, ObjectId};
 use alloc::{
@@ -145,6 +147,8 @@ pub struct PageCache {
     store: Option<Arc<dyn Store>>,
     /// Of the file system, if that says how many pages there may be.
     account: Option<Arc<Account>>,
+    /// Of who it is kept for, if that is no file system.
+    _charge: Charge,
     state: Lock<State>,
     loaded: WaitQueue,
     /// Held by who changes size or contents, so that appends do not overlap.
@@ -189,17 +193,22 @@ enum Step<'m> {
 impl PageCache {
     /// Pages that exist only here.
     pub fn memory(services: &Arc<Services>, size: u64) -> Arc<Self> {
-        Self::new(services, size, None, None)
+        Self::new(services, size, None, None, Charge::FREE)
+    }
+
+    /// The same, for somebody who pays for it.
+    fn charged(services: &Arc<Services>, size: u64, charge: Charge) -> Arc<Self> {
+        Self::new(services, size, None, None, charge)
     }
 
     /// Pages that exist only here, of a file system whose account says how many there may be (ENOSPC).
     pub fn within(services: &Arc<Services>, account: &Arc<Account>) -> Arc<Self> {
-        Self::new(services, 0, None, Some(account.clone()))
+        Self::new(services, 0, None, Some(account.clone()), Charge::FREE)
     }
 
     /// Pages of a file that lies elsewhere.
     pub fn over(services: &Arc<Services>, size: u64, store: Arc<dyn Store>) -> Arc<Self> {
-        let cache = Self::new(services, size, Some(store), None);
+        let cache = Self::new(services, size, Some(store), None, Charge::FREE);
         services.reclaimable(&cache);
         cache
     }
@@ -209,8 +218,9 @@ impl PageCache {
         size: u64,
         store: Option<Arc<dyn Store>>,
         account: Option<Arc<Account>>,
+        _charge: Charge,
     ) -> Arc<Self> {
-        let charge = account.as_ref().map_or(Charge::FREE, |account| account.nothing(Resource::Pages));
+        let pages = account.as_ref().map_or(Charge::FREE, |account| account.nothing(Resource::Pages));
         let cache = Arc::new_cyclic(|this| PageCache {
             id: services.object_id(),
             this: this.clone(),
@@ -221,9 +231,10 @@ impl PageCache {
             services: services.clone(),
             store,
             account,
+            _charge,
             state: Lock::new(State {
                 size,
-                pages: Pages::new(services.memory.clone(), charge),
+                pages: Pages::new(services.memory.clone(), pages),
                 tickets: 0,
                 next: 0,
                 window: 0,

@@ -4,7 +4,7 @@ use crate::{
     anonymous::{Identity, StatusFlags},
     file::{ready, Access, Destination, Source, Transfer},
     waiting::attempt,
-    Attributes, Events, File, OpenFlags,
+    Attributes, Events, File, MappedWords, Object, OpenFlags,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
@@ -30,6 +30,8 @@ pub struct EventFd {
     flags: StatusFlags,
     inode: Identity,
     changes: WaitQueue,
+    /// What can be mapped by it. Nothing of one that a program has made.
+    mapped: Option<Arc<MappedWords>>,
 }
 
 impl EventFd {
@@ -41,13 +43,23 @@ impl EventFd {
         if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(open) {
             return Err(Errno::EINVAL);
         }
-        Ok(Arc::new(EventFd {
+        Ok(Arc::new(Self::with(count, flags & Self::SEMAPHORE != 0, open, None)))
+    }
+
+    /// A non-blocking one at zero, by which `words` can be mapped.
+    pub fn mapping(words: &Arc<MappedWords>) -> Arc<Self> {
+        Arc::new(Self::with(0, false, OpenFlags::NONBLOCK, Some(words.clone())))
+    }
+
+    fn with(count: u32, semaphore: bool, open: OpenFlags, mapped: Option<Arc<MappedWords>>) -> Self {
+        EventFd {
             count: Lock::new(u64::from(count)),
-            semaphore: flags & Self::SEMAPHORE != 0,
+            semaphore,
             flags: StatusFlags::new(open | OpenFlags::RDWR),
             inode: Identity::untyped(),
             changes: WaitQueue::new(),
-        }))
+            mapped,
+        }
     }
 
     /// Adds one to a half, and wakes nobody: [`EventFd::tell`] does. False: the half is full, and stays as it is.
@@ -62,6 +74,17 @@ impl EventFd {
             *count += one;
         }
         has_room
+    }
+
+    /// It is one from now on, until it is read or [withdrawn](EventFd::withdraw). Wakes who waits for that.
+    pub fn post(&self) {
+        *self.count.lock() = 1;
+        self.changes.wake_all();
+    }
+
+    /// It is zero from now on: what was posted is not true any more.
+    pub fn withdraw(&self) {
+        *self.count.lock() = 0;
     }
 
     /// Wakes who waits for the counter to change.
@@ -153,6 +176,10 @@ impl File for EventFd {
 
     fn changes(&self) -> Option<&WaitQueue> {
         Some(&self.changes)
+    }
+
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        ready(self.mapped.as_ref().map(|words| words.object()).ok_or(Errno::ENODEV))
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {

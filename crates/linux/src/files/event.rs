@@ -8,9 +8,9 @@ use alloc::{boxed::Box, sync::Arc};
 use fs::{
     control::{Control, ControlAnswer},
     event::{EventFd, TimerFd, Timers},
-    OpenFlags, Services,
+    OpenFlags,
 };
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno};
+use machine::{errno::Result, BoxFuture, Errno};
 use process::System;
 use sched::KernelTasks;
 
@@ -110,15 +110,6 @@ fn told(answer: ControlAnswer) -> Result<Itimerspec> {
     }
 }
 
-/// What files without a name are made from on this kernel.
-#[derive(Default)]
-struct FileServices(Lock<Option<Arc<Services>>>);
-
-/// Tells the system calls of this kernel where the memory of files comes from.
-pub fn set_services(system: &System, services: &Arc<Services>) {
-    *system.extension::<FileServices>().0.lock() = Some(services.clone());
-}
-
 pub(crate) async fn memfd_create(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(1) as u32;
     if flags & !(MFD_KNOWN | if flags & MFD_HUGETLB != 0 { MFD_HUGE_SIZE } else { 0 }) != 0
@@ -134,7 +125,6 @@ pub(crate) async fn memfd_create(call: &mut Call<'_>) -> Result<u64> {
         // As Linux without huge pages in the pool.
         return Err(Errno::ENOMEM);
     }
-    let services = call.system().extension::<FileServices>().0.lock().clone().ok_or(Errno::ENOSYS)?;
-    let file = fs::memfd(&services, &name, flags)?;
+    let file = fs::memfd(&call.system().services, &name, flags)?;
     call.install(file, flags & MFD_CLOEXEC != 0).await
 }

@@ -4,21 +4,25 @@ use crate::call::Call;
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno};
 
+/// A flag of umt_enable: only CPUs that have nothing to run are told of.
+const IDLE: u64 = 1;
 /// What umt_control does: tells whether the thread is monitored, then changes that.
 const GET: u32 = 1;
 const SET: u32 = 2;
 
 /// `int umt_enable(int *fds, size_t count, unsigned flags)`: makes the counters of the calling process and stores their descriptors at `fds`, by the
-/// number of the CPU. Answers how many there are.
+/// number of the CPU. Answers how many there are. `flags`: 0 or [`IDLE`].
 ///
-/// EINVAL: flags, or `count` is less than there are CPUs. EBUSY: the process has counters. EFAULT, EMFILE, ENOMEM: and then it has none.
+/// EINVAL: other flags, or `count` is less than there are CPUs. EBUSY: the process has counters. EFAULT, EMFILE, ENOMEM: and then it has none.
 pub(crate) async fn umt_enable(call: &mut Call<'_>) -> Result<u64> {
     let (at, count) = (call.pointer(0), call.arg(1));
     let cpus = call.system().machine.lock().iter().flat_map(|(_, cpus)| cpus).map(|cpu| cpu.0 + 1).max().unwrap_or(0);
-    if call.arg(2) != 0 || count < u64::from(cpus) {
+    let flags = call.arg(2) as u32 as u64;
+    if flags & !IDLE != 0 || count < u64::from(cpus) {
         return Err(Errno::EINVAL);
     }
-    let mut counters = call.process().make_counters(call.caller().credentials.uid).await?;
+    let uid = call.caller().credentials.uid;
+    let mut counters = call.process().make_counters(uid, flags & IDLE != 0).await?;
     // A kernel may have been booted meanwhile. Its CPUs have none.
     counters.truncate(usize::try_from(count).unwrap_or(usize::MAX));
     let mut fds: Vec<u32> = Vec::new();

@@ -420,6 +420,8 @@ messages! {
         process: Pid,
         /// The user who pays for them.
         uid: u32,
+        /// They tell only of CPUs that have nothing to run.
+        idle_only: bool,
     } -> errno::Result<Vec<Opened>>, Low;
 
     /// The home of a process says that its monitored threads are counted no more: it has ended, or executes a program.

@@ -290,6 +290,11 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.with(frame, Window::Target, |page| unsafe { bytes::compare_exchange_u32(page, offset, old, new) })
     }
 
+    fn add_u32(&self, frame: Frame, offset: usize, value: u32) -> u32 {
+        // SAFETY: as above.
+        self.0.with(frame, Window::Target, |page| unsafe { bytes::add_u32(page, offset, value) })
+    }
+
     fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory> {
         let tree = Tree::new(self.0.partition, self.0.cpus.hardware.kernel_root())?;
         Ok(Arc::new(Table { shared: self.0, space: self.0.cpus.new_space(tree) }))

@@ -14,10 +14,13 @@ use crate::{
     scenario::{Log, Scenario, Step},
     shape::Shape,
 };
-use std::collections::BTreeMap;
+use ::machine::{CpuId, Pid};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Threads and processes that a program has at most.
 const MOST_THREADS: usize = 14;
+/// man 7 umt.
+const UMT_SET: u64 = 2;
 /// Calls of a step.
 const MOST_ACTS: usize = 3;
 
@@ -98,6 +101,39 @@ impl Program {
             Ok(states) => states,
             Err(complaint) => panic!("{complaint}; told {calls:?}, seen {events:?}"),
         };
+        let complaints: Vec<String> =
+            self.states.possible.iter().filter_map(|model| self.counters_differ(model, &idle)).collect();
+        assert!(complaints.len() < self.states.possible.len(), "counters of monitored threads: {complaints:?}");
+    }
+
+    /// Unblocks less blocks of a CPU are the monitored threads on it that can go on, on whichever kernels they have been; where there are no counters nothing
+    /// is left of them. The machine is at rest, so every thread that can go on is in user mode.
+    fn counters_differ(&self, model: &Model, idle: &BTreeSet<Id>) -> Option<String> {
+        for (&id, process) in model.processes.iter() {
+            let ready = model
+                .threads
+                .iter()
+                .filter(|(thread, known)| known.process == id && known.monitored && idle.contains(thread));
+            let mut expected: BTreeMap<CpuId, i64> = BTreeMap::new();
+            for (&thread, _) in ready {
+                *expected.entry(self.nodes.cpu_of(thread)?).or_default() += 1;
+            }
+            for node in &self.nodes.nodes {
+                let counted = node.node.system.counted(Pid(id));
+                if counted.is_some() != process.counted {
+                    return Some(format!("process {id}: {:?} has {counted:?}, model {process:?}", node.id));
+                }
+                for (cpu, [blocks, unblocks]) in counted.into_iter().flatten() {
+                    let ready = i64::from(unblocks) - i64::from(blocks);
+                    if ready != expected.get(&cpu).copied().unwrap_or(0) {
+                        return Some(format!(
+                            "process {id}: {cpu:?} counts {blocks} and {unblocks}, expected {expected:?}"
+                        ));
+                    }
+                }
+            }
+        }
+        None
     }
 
     fn command(&self, op: Op) -> Command {
@@ -131,6 +167,11 @@ impl Program {
             Op::Getpid => Command::plain(call::GETPID, &[]),
             Op::Getpgid(process) => Command::plain(call::GETPGID, &[process.into()]),
             Op::Getsid(process) => Command::plain(call::GETSID, &[process.into()]),
+            Op::Enable(cpus, flags) => {
+                let arguments = [Arg::Output, Arg::Value(cpus.into()), Arg::Value(flags.into())];
+                Command::new(call::UMT_ENABLE, &arguments).output(4 * cpus as usize)
+            }
+            Op::Monitor(on) => Command::plain(call::UMT_CONTROL, &[UMT_SET, on.into()]),
             Op::Move(thread, cpu) => {
                 let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
                 Command::new(call::SETAFFINITY, &[Arg::Value(thread.into()), Arg::Value(16), Arg::Input]).input(mask)
@@ -192,7 +233,9 @@ impl Program {
             82 => Op::Getpgid(some_process),
             83 => Op::Getsid(some_process),
             84 => Op::Getpid,
-            85..=90 => Op::Move(thread, rng.below(self.nodes.cpus() as usize) as u32),
+            85..=88 if model.processes[&process].counted != rng.one_in(8) => Op::Monitor(rng.below(4) > 0),
+            85..=88 => Op::Enable(self.nodes.cpus(), rng.below(2) as u32),
+            89..=92 => Op::Move(thread, rng.below(self.nodes.cpus() as usize) as u32),
             _ => Op::Move(some_thread, rng.below(self.nodes.cpus() as usize) as u32),
         }
     }

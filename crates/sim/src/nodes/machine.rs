@@ -193,6 +193,12 @@ impl<U: UserMode + 'static> Nodes<U> {
         !self.living().any(runs)
     }
 
+    /// The CPU that a thread last had, on the kernel that it is on.
+    pub fn cpu_of(&self, thread: u32) -> Option<CpuId> {
+        let here = self.living().filter_map(|node| node.node.system.thread(Pid(thread)));
+        here.filter(|thread| !thread.is_away()).map(|thread| thread.last_cpu()).next()
+    }
+
     /// Starts the program as process 1's first child on a kernel; its id.
     pub fn boot(&self, kernel: usize) -> u32 {
         self.boot_as(kernel, Start { credentials: Credentials::default(), directory: b"/", descriptors: 1024 })
@@ -241,7 +247,7 @@ impl<U: UserMode + 'static> Nodes<U> {
             if !ran {
                 node.node.system.vm.send_frames_home(1);
             }
-            ran
+            ran || node.scheduler.take_stall(true) && node.node.system.tell_stalls()
         });
         self.recorder.judge();
         if !ran {

@@ -85,6 +85,8 @@ pub mod call {
     pub const EVENTFD2: u64 = 290;
     pub const EPOLL_CREATE1: u64 = 291;
     pub const DUP3: u64 = 292;
+    pub const UMT_ENABLE: u64 = 0xc0b0;
+    pub const UMT_CONTROL: u64 = 0xc0b1;
 }
 
 /// An argument of a call.

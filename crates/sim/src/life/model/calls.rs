@@ -42,6 +42,18 @@ impl Model {
                 let gone = !self.threads.contains_key(&target) && !self.processes.contains_key(&target);
                 result == 0 || result == ESRCH && gone
             }
+            Op::Enable(cpus, _) => {
+                let known = self.processes.get_mut(&caller).expect("a thread has one");
+                match std::mem::replace(&mut known.counted, true) {
+                    true => result == EBUSY,
+                    false => result == i64::from(cpus),
+                }
+            }
+            Op::Monitor(on) => {
+                let counted = self.processes[&caller].counted;
+                self.threads.get_mut(&thread).expect("looked at above").monitored = counted && on;
+                result == if counted { 0 } else { ENXIO }
+            }
         }
     }
 
@@ -89,6 +101,8 @@ impl Model {
                 let pending = known.pending.bits() | self.processes[&caller].pending.bits();
                 vec![(0, (pending & known.mask).to_le_bytes().to_vec())]
             }
+            Op::Enable(cpus, _) => vec![(i64::from(cpus), Vec::new()), (EBUSY, Vec::new())],
+            Op::Monitor(_) => vec![(0, Vec::new()), (ENXIO, Vec::new())],
             Op::Setsid => vec![(i64::from(caller), Vec::new()), (EPERM, Vec::new())],
             Op::Getppid => vec![(i64::from(self.processes[&caller].parent), Vec::new())],
             Op::Getpid => vec![(i64::from(caller), Vec::new())],
@@ -216,7 +230,8 @@ impl Model {
         }
         process.actions.retain(|_, action| *action == 1);
         process.executed = true;
-        (survivor.waits, survivor.told, survivor.unseen) = (None, None, None);
+        process.counted = false;
+        (survivor.waits, survivor.told, survivor.unseen, survivor.monitored) = (None, None, None, false);
         self.threads.insert(id, survivor);
         true
     }
@@ -234,6 +249,7 @@ impl Model {
             ending: None,
             zombie: None,
             executed: false,
+            counted: false,
             reports: Vec::new(),
             event: None,
             ..self.processes[&parent].clone()

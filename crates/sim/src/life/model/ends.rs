@@ -27,6 +27,7 @@ impl Model {
         let process = self.processes.get_mut(&id).expect("seen");
         process.zombie = process.ending;
         process.reports.clear();
+        process.counted = false;
         process.pending = Signals::default();
         let status = process.ending.expect("it is to end");
         for thread in std::mem::take(&mut process.threads) {

@@ -35,6 +35,8 @@ pub const ENOMEM: i64 = -12;
 pub const EACCES: i64 = -13;
 pub const EINVAL: i64 = -22;
 pub const EPERM: i64 = -1;
+pub const ENXIO: i64 = -6;
+pub const EBUSY: i64 = -16;
 
 pub const WNOHANG: u64 = 1;
 pub const WUNTRACED: u64 = 2;
@@ -67,6 +69,10 @@ pub enum Op {
     Getpid,
     /// sched_setaffinity of a thread to one CPU: moves it, and the model sees nothing.
     Move(Id, u32),
+    /// umt_enable on a machine of so many CPUs, with flags.
+    Enable(u32, u32),
+    /// umt_control: the thread is monitored from now on, or no more.
+    Monitor(bool),
 }
 
 /// How wait4 reports the end of a process.
@@ -112,6 +118,8 @@ pub struct Thread {
     /// Signals it has taken whose handlers are not seen yet, for the same reason.
     frames: Vec<u8>,
     pub waits: Option<Waits>,
+    /// Its process hears when it waits.
+    pub monitored: bool,
 }
 
 /// A wait that a thread is in.
@@ -129,7 +137,7 @@ pub struct Waits {
 impl Thread {
     fn new(process: Id, mask: u64) -> Self {
         let (pending, frames) = (Signals::default(), Vec::new());
-        Thread { process, mask, pending, told: None, unseen: None, frames, waits: None }
+        Thread { process, mask, pending, told: None, unseen: None, frames, waits: None, monitored: false }
     }
 
     pub fn executes(&self) -> bool {
@@ -149,6 +157,8 @@ pub struct Process {
     pub ending: Option<Status>,
     pub zombie: Option<Status>,
     executed: bool,
+    /// It has counters for its monitored threads.
+    pub counted: bool,
     /// What its parent is still to hear.
     reports: Vec<Status>,
     /// What its parent can wait for.
@@ -191,6 +201,7 @@ impl Model {
             ending: None,
             zombie: None,
             executed: true,
+            counted: false,
             reports: Vec::new(),
             event: None,
         };
