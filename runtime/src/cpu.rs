@@ -1,9 +1,10 @@
 //! What the runtime knows of a CPU.
 
-use crate::sys;
+use crate::{monitor::Monitor, sys};
 use std::{
+    io,
     os::fd::OwnedFd,
-    sync::atomic::{AtomicBool, AtomicI64, Ordering::*},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::*},
 };
 
 pub(crate) struct Cpu {
@@ -11,50 +12,62 @@ pub(crate) struct Cpu {
     pub number: usize,
     /// The kernel or node that it belongs to.
     pub group: usize,
-    /// Its counter, with user-monitored threads.
-    pub counter: Option<OwnedFd>,
-    /// Workers bound to it that can go on, by what was read from the counter.
-    ready: AtomicI64,
-    /// A worker was woken for it, and its unblock was not read yet: so that nobody wakes a second one.
+    /// What is counted on it, with user-monitored threads.
+    counter: Option<Counter>,
+    /// Unblocks that somebody has seen.
+    seen: AtomicU32,
+    /// A worker was woken for it, and its unblock was not seen yet: so that nobody wakes a second one.
     scheduled: AtomicBool,
 }
 
+/// Who sleeps on a counter waits for its descriptor; who only looks reads the sums, without a system call.
+struct Counter {
+    file: OwnedFd,
+    sums: sys::Sums,
+}
+
 impl Cpu {
-    pub fn new(number: usize, group: usize, counter: Option<OwnedFd>) -> Cpu {
+    pub fn new(number: usize, group: usize, counter: Option<OwnedFd>, monitor: Monitor) -> io::Result<Cpu> {
+        let counter = match counter {
+            Some(file) => Some(Counter { sums: monitor.sums(&file, number)?, file }),
+            None => None,
+        };
         // Each CPU begins with a worker, which has not begun yet.
-        Cpu { number, group, counter, ready: AtomicI64::new(0), scheduled: AtomicBool::new(true) }
+        Ok(Cpu { number, group, counter, seen: AtomicU32::new(0), scheduled: AtomicBool::new(true) })
     }
 
-    /// Reads what has happened since the counter was last read, by whomever. Who reads at the same time gets another part of it, so all is added once.
+    /// What a leader waits for.
+    pub fn file(&self) -> Option<&OwnedFd> {
+        self.counter.as_ref().map(|counter| &counter.file)
+    }
+
+    /// Empties what a leader waits for, so that it can wait anew. Before it looks: what is counted afterwards wakes it again.
+    pub fn hear(&self) {
+        self.file().map(sys::take);
+    }
+
+    /// Looks at what has happened. Answers how many of its workers can go on.
     pub fn refresh(&self) -> i64 {
         let Some(counter) = &self.counter else { return 0 };
-        let count = sys::take(counter);
-        let (blocks, unblocks) = (count as u32, (count >> 32) as u32);
-        if unblocks > 0 {
+        let (blocks, unblocks) = counter.sums.look();
+        if self.seen.load(Relaxed) != unblocks && self.seen.swap(unblocks, SeqCst) != unblocks {
             self.scheduled.store(false, SeqCst);
         }
-        match count {
-            0 => self.ready(),
-            _ => {
-                let change = i64::from(unblocks) - i64::from(blocks);
-                self.ready.fetch_add(change, SeqCst) + change
-            }
-        }
+        unblocks.wrapping_sub(blocks) as i32 as i64
     }
 
     /// Counts as the kernel would.
     #[cfg(test)]
     pub fn count(&self, what: u64) {
-        self.counter.iter().for_each(|counter| sys::add(counter, what));
-    }
-
-    pub fn ready(&self) -> i64 {
-        self.ready.load(SeqCst)
+        if let Some(counter) = &self.counter {
+            counter.sums.add(what);
+            sys::add(&counter.file, what);
+        }
     }
 
     /// All its workers wait, and nobody was woken for it.
     pub fn stalls(&self) -> bool {
-        self.counter.is_some() && self.ready() <= 0 && !self.scheduled.load(SeqCst)
+        self.counter.is_some() && self.refresh() <= 0 && !self.scheduled.load(SeqCst)
     }
 
     /// A worker that was woken for it is there, or can't come.
@@ -65,6 +78,7 @@ impl Cpu {
 
     pub fn note_scheduled(&self) {
         if self.counter.is_some() {
+            self.refresh();
             self.scheduled.store(true, SeqCst);
         }
     }

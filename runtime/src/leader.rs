@@ -25,8 +25,8 @@ impl Leader {
         let cpus: Vec<usize> =
             shared.cpus.iter().enumerate().filter(|(_, cpu)| cpu.group == group).map(|(index, _)| index).collect();
         for &cpu in &cpus {
-            if let Some(counter) = &shared.cpus[cpu].counter {
-                epoll.add(counter, cpu as u64)?;
+            if let Some(file) = shared.cpus[cpu].file() {
+                epoll.add(file, cpu as u64)?;
             }
         }
         if let Some(exit) = &shared.exit {
@@ -47,6 +47,7 @@ impl Leader {
                     break;
                 }
                 for cpu in events {
+                    self.shared.cpus[cpu as usize].hear();
                     self.shared.refresh(cpu as usize);
                 }
                 events = self.epoll.wait(Some(Duration::ZERO));

@@ -1,6 +1,7 @@
 //! Who tells the runtime that its threads wait.
 
 use crate::{cpu::Cpu, sys};
+use std::{io, os::fd::OwnedFd};
 
 /// Who counts on the counters of the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,15 @@ pub(crate) const BLOCK: u64 = 1;
 pub(crate) const UNBLOCK: u64 = 1 << 32;
 
 impl Monitor {
+    /// Where it counts what happens on a CPU.
+    pub fn sums(self, counter: &OwnedFd, cpu: usize) -> io::Result<sys::Sums> {
+        match self {
+            #[cfg(test)]
+            Monitor::Test => Ok(sys::Sums::new()),
+            _ => sys::Sums::map(counter, cpu),
+        }
+    }
+
     /// The calling thread is counted from now on, or no more.
     pub fn watch(self, _cpu: &Cpu, on: bool) {
         match self {

@@ -208,8 +208,8 @@ impl Runtime {
         let groups = topology::groups(&numbers);
         let mut counters: Vec<Option<OwnedFd>> = counters.into_iter().map(Some).collect();
         let mut counter = |number: usize| counters.get_mut(number).and_then(Option::take);
-        let cpus: Vec<Cpu> =
-            numbers.iter().zip(&groups).map(|(number, group)| Cpu::new(*number, *group, counter(*number))).collect();
+        let cpus = numbers.iter().zip(&groups).map(|(number, group)| Cpu::new(*number, *group, counter(*number), monitor));
+        let cpus = cpus.collect::<io::Result<Vec<Cpu>>>()?;
         let queue: Box<dyn Schedule> = match (own, policy) {
             (Some(own), _) => own,
             (None, Policy::Fifo) => Box::new(Fifo::default()),

@@ -3,6 +3,7 @@
 use std::{
     io::{Error, Result},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    sync::atomic::{AtomicU64, Ordering::Acquire},
     time::Duration,
 };
 
@@ -26,6 +27,44 @@ pub fn umt_enable() -> Result<Vec<OwnedFd>> {
     let count = check(unsafe { libc::syscall(UMT_ENABLE, fds.as_mut_ptr(), fds.len(), 0) })?;
     // SAFETY: these descriptors are new, and nobody else's.
     Ok(fds[..count as usize].iter().map(|&fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect())
+}
+
+/// What the kernel counts on a CPU (`struct umt_sums` of include/cob/umt.h), mapped for as long as the process lives: blocks in the lower half, unblocks in the upper,
+/// each modulo 2^32.
+#[derive(Clone, Copy)]
+pub struct Sums(&'static AtomicU64);
+
+impl Sums {
+    /// By the descriptor of the CPU's counter.
+    pub fn map(counter: &OwnedFd, cpu: usize) -> Result<Sums> {
+        const ENTRY: usize = 64;
+        let (bytes, fd) = ((cpu + 1) * ENTRY, counter.as_raw_fd());
+        // SAFETY: a new mapping, where the system wants it.
+        let map = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
+        if map == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        // SAFETY: the entry is in the mapping, which nobody takes away, and a u64 that the kernel changes in whole words; it is only read here.
+        Ok(Sums(unsafe { &*map.cast::<u8>().add(cpu * ENTRY).cast::<AtomicU64>() }))
+    }
+
+    /// Those of a test, which counts itself.
+    #[cfg(test)]
+    pub fn new() -> Sums {
+        Sums(Box::leak(Box::default()))
+    }
+
+    /// Counts as the kernel would.
+    #[cfg(test)]
+    pub fn add(&self, what: u64) {
+        self.0.fetch_add(what, std::sync::atomic::Ordering::Release);
+    }
+
+    /// Blocks and unblocks so far.
+    pub fn look(&self) -> (u32, u32) {
+        let sums = self.0.load(Acquire);
+        (sums as u32, (sums >> 32) as u32)
+    }
 }
 
 /// umt_control(UMT_SET) for this thread.
