@@ -1,6 +1,7 @@
 /* Tasks on every CPU, also while they wait in the kernel: the C interface of runtime/. docs/umt.md has an example.
  *
- * The environment chooses: COB_TASKS (baseline or umt), COB_TASKS_SCHEDULER (fifo, lifo or locality), COB_TASKS_WORKERS_PER_CPU.
+ * The environment chooses: COB_TASKS (baseline or umt), COB_TASKS_SCHEDULER (fifo, lifo or locality), COB_TASKS_WORKERS_PER_CPU,
+ * COB_TASKS_THREADS_PER_CPU (baseline only).
  */
 #ifndef COB_TASKS_H
 #define COB_TASKS_H
@@ -20,7 +21,8 @@ struct cob_access {
     int kind;
 };
 
-/* Runs main(argument) as a task, and returns 0 when it and all its children have ended; -1 if there can be no runtime. The first call starts the workers. */
+/* Runs main(argument) as a task, and returns 0 when it and all its children have ended; -1 if there can be no runtime. The first call starts the workers. A child of
+ * fork has none, and gets -1 too; a thread must not end itself in a task (pthread_exit). */
 int cob_tasks_run(void (*main)(void *), void *argument);
 
 /* Makes a task, as a child of the calling one. It begins when those made before it that use the same bytes have ended (unless both only read them), and runs on any

@@ -15,10 +15,15 @@
 //!
 //! The environment chooses: see [`Builder::from_environment`].
 
+mod builder;
 mod c;
+mod central;
 mod cpu;
+mod guard;
 mod leader;
+mod local;
 mod monitor;
+mod process;
 mod region;
 mod runtime;
 mod schedule;
@@ -31,10 +36,11 @@ mod tests;
 mod topology;
 mod worker;
 
+pub use builder::{Builder, Mode, Policy};
 pub use region::{Access, Region};
-pub use runtime::{Builder, Mode, Policy, Runtime};
+pub use runtime::{Handle, Runtime};
 pub use schedule::{Fifo, Lifo, Locality, Ready, Schedule};
-pub use scope::{for_each, join, scope, Scope};
+pub use scope::{for_each, join, join_context, scope, Scope};
 pub use statistics::Statistics;
 
 use task::{Body, Task};
@@ -84,12 +90,9 @@ impl TaskBuilder {
     /// # Panics
     /// Outside of a task: [`Runtime::run`] makes the first.
     pub fn spawn(self, body: impl FnOnce() + Send + 'static) {
-        self.make(Box::new(body));
-    }
-
-    pub(crate) fn make(self, body: Body) {
         let (shared, worker, parent) =
             worker::current().expect("tasks are made by tasks: Runtime::run makes the first");
+        let body: Body = Box::new(body);
         let task = Task::new(Some(parent.clone()), self.priority, Some(body));
         if !self.uses.is_empty() {
             let mut domain = task::lock(&parent.domain);
@@ -105,6 +108,21 @@ impl TaskBuilder {
 /// Makes a task that uses nothing that others use.
 pub fn spawn(body: impl FnOnce() + Send + 'static) {
     task().spawn(body);
+}
+
+/// The number of the worker that runs the calling task, below [`Runtime::most_workers`]. None: the caller is no task.
+pub fn worker_number() -> Option<usize> {
+    Some(worker::current()?.1.number())
+}
+
+/// Runs one ready task, if there is one. None: the caller is no task.
+pub fn run_another() -> Option<bool> {
+    let (shared, worker, _) = worker::current()?;
+    let ready = task::lock(&shared.central).pop(&shared, worker.cpu());
+    let Some(Ready(task)) = ready else { return Some(false) };
+    shared.execute(&worker, &task);
+    shared.refresh(worker.cpu());
+    Some(true)
 }
 
 /// Waits until all children that the running task has made have ended. Meanwhile the worker runs children that can begin.

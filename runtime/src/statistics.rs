@@ -1,9 +1,11 @@
 //! What a runtime counts (table 4.3 of the thesis: opportunity, task, thread).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 #[derive(Debug, Default)]
 pub struct Statistics {
+    /// Workers whose threads have begun.
+    pub(crate) begun: AtomicUsize,
     pub(crate) tasks: AtomicU64,
     pub(crate) workers: AtomicU64,
     pub(crate) surrenders: AtomicU64,

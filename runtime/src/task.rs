@@ -63,6 +63,14 @@ impl Task {
         })
     }
 
+    /// The second half of a join. Beside its body, who joins keeps it open, and waits as if he were the body.
+    pub fn half(parent: &Arc<Task>, body: Body) -> Arc<Task> {
+        let half = Task::new(Some(parent.clone()), parent.priority, Some(body));
+        half.open.fetch_add(1, SeqCst);
+        half.blockers.store(0, SeqCst);
+        half
+    }
+
     /// Whether it is a child of `other`, or a child's child, and so on.
     pub fn is_below(&self, other: &Arc<Task>) -> bool {
         let mut above = self.parent.as_ref();
@@ -116,7 +124,12 @@ impl Task {
     }
 
     pub fn note_panic(&self, panic: Box<dyn Any + Send>) {
-        lock(&self.panic).get_or_insert(panic);
+        let mut first = lock(&self.panic);
+        match *first {
+            None => *first = Some(panic),
+            // Nobody is told of a second one. To drop it may panic again.
+            Some(_) => drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(panic)))),
+        }
     }
 
     pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {

@@ -1,9 +1,13 @@
 //! The runtime without a kernel that helps it. With one: tests/guest (tasks.c).
 
 use crate::{
-    for_each, join,
+    central::Guarded,
+    cpu::Cpu,
+    for_each, join, join_context,
     monitor::{Monitor, BLOCK, UNBLOCK},
-    scope, spawn, task, taskwait, worker, Builder, Mode, Policy, Region, Runtime,
+    run_another,
+    runtime::Limits,
+    scope, spawn, task, taskwait, worker, worker_number, Builder, Fifo, Mode, Policy, Ready, Region, Runtime, Schedule,
 };
 use std::{
     panic::{catch_unwind, AssertUnwindSafe},
@@ -113,7 +117,7 @@ fn scopes_borrow_and_join_answers() {
         let mut parts = [0; 4];
         scope(|scope| {
             for (place, part) in parts.iter_mut().enumerate() {
-                scope.spawn(move || *part = place + 1);
+                scope.spawn(move |_| *part = place + 1);
             }
         });
         assert_eq!(parts, [1, 2, 3, 4]);
@@ -159,10 +163,19 @@ fn more_workers_than_cpus_are_made_where_tasks_wait_for_tasks() {
     assert_eq!(runtime.statistics().tasks(), 41);
 }
 
-/// A runtime on two CPUs whose threads a test counts as the kernel would.
+fn counted(cpus: usize) -> Vec<Arc<Cpu>> {
+    let counter = || Some(crate::sys::event_fd().unwrap());
+    (0..cpus).map(|number| Arc::new(Cpu::new(number, 0, counter(), Monitor::Test).unwrap())).collect()
+}
+
+/// A runtime on these CPUs whose threads a test counts as the kernel would.
+fn monitored_on(cpus: Vec<Arc<Cpu>>, workers_per_cpu: usize) -> Runtime {
+    let limits = Limits { workers_per_cpu, threads_per_cpu: 1 };
+    Runtime::start(Monitor::Test, cpus, Guarded(Box::new(Fifo::default())), limits, None).unwrap()
+}
+
 fn monitored(workers_per_cpu: usize) -> Runtime {
-    let counters = (0..2).map(|_| crate::sys::event_fd().unwrap()).collect();
-    Runtime::start(Monitor::Test, vec![0, 1], counters, Policy::Fifo, None, workers_per_cpu).unwrap()
+    monitored_on(counted(2), workers_per_cpu)
 }
 
 /// What a task does that waits in the kernel.
@@ -265,12 +278,206 @@ fn a_long_chain_of_tasks_ends_without_a_deep_stack_and_leaves_nothing() {
 fn who_is_woken_before_it_sleeps_leaves_no_cpu_idle() {
     // The root may be given to a worker that has not gone to sleep yet. The pipe is written by a task that needs the same CPU.
     for _ in 0..50 {
-        let counters = vec![crate::sys::event_fd().unwrap()];
-        let runtime = Runtime::start(Monitor::Test, vec![0], counters, Policy::Fifo, None, 8).unwrap();
+        let runtime = monitored_on(counted(1), 8);
         runtime.run(|| {
             let (send, receive) = std::sync::mpsc::channel();
             spawn(move || send.send(1).unwrap());
             assert_eq!(waiting(|| receive.recv().unwrap()), 1);
         });
     }
+}
+
+#[test]
+fn two_runtimes_on_the_same_counters_both_get_on() {
+    let cpus = counted(2);
+    let (one, other) = (monitored_on(cpus.clone(), 64), monitored_on(cpus.clone(), 64));
+    // Each task of the one waits for one of the other: all of both must be begun.
+    let barrier = std::sync::Barrier::new(40);
+    std::thread::scope(|threads| {
+        for runtime in [&one, &other] {
+            let barrier = &barrier;
+            threads.spawn(move || {
+                runtime.run(|| {
+                    scope(|scope| {
+                        for _ in 0..20 {
+                            scope.spawn(|_| _ = waiting(|| barrier.wait()));
+                        }
+                    });
+                });
+            });
+        }
+    });
+    assert_eq!((one.statistics().tasks(), other.statistics().tasks()), (21, 21));
+    drop(one);
+    assert_eq!(other.run(|| join(|| 1, || 2)), (1, 2));
+    drop(other);
+    assert!(cpus.iter().all(|cpu| cpu.refresh() == 0));
+}
+
+#[test]
+fn tasks_run_where_no_thread_can_be_made() {
+    for cpus in [1, 2] {
+        let runtime = Builder::default().mode(Some(Mode::Baseline)).cpus(vec![0; cpus]).build().unwrap();
+        runtime.shared.most_threads.store(cpus, SeqCst);
+        fn dive(depth: usize) -> usize {
+            if depth == 0 {
+                return 1;
+            }
+            let made = AtomicUsize::new(0);
+            scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|_| _ = made.fetch_add(dive(depth - 1), SeqCst));
+                }
+            });
+            let (one, two) = join(|| 1, || 1);
+            made.into_inner() * one * two
+        }
+        for _ in 0..20 {
+            assert_eq!(runtime.run(|| dive(5)), 243);
+        }
+        assert_eq!(runtime.statistics().workers(), cpus as u64);
+    }
+}
+
+/// Who takes part in a test of the end of a process.
+fn ends_with(name: &str) -> (bool, String) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("tests::{name}"), "--nocapture"]).env("COB_TASKS_TEST_CHILD", name);
+    let output = command.output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn is_child(name: &str) -> bool {
+    std::env::var("COB_TASKS_TEST_CHILD").is_ok_and(|child| child == name)
+}
+
+#[test]
+fn a_scheduler_that_panics_ends_the_process() {
+    struct Panics(Fifo);
+    impl Schedule for Panics {
+        fn push(&mut self, task: Ready, cpu: usize) {
+            self.0.push(task, cpu);
+        }
+        fn pop(&mut self, cpu: usize) -> Option<Ready> {
+            self.0.pop(cpu)
+        }
+        fn take(&mut self, _wanted: &mut dyn FnMut(&Ready) -> bool) -> Option<Ready> {
+            panic!("no more")
+        }
+        fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+    let name = "a_scheduler_that_panics_ends_the_process";
+    if !is_child(name) {
+        let (good, said) = ends_with(name);
+        assert!(!good && said.contains("the scheduler of the program has panicked"), "{said}");
+        return;
+    }
+    let runtime = Builder::default()
+        .mode(Some(Mode::Baseline))
+        .cpus(vec![0])
+        .scheduler(Box::new(Panics(Fifo::default())))
+        .build()
+        .unwrap();
+    // A caller that goes on after the panic would free what the lost task borrows.
+    let run = || {
+        runtime.run(|| {
+            let lent = [1; 64];
+            scope(|scope| (0..4).for_each(|_| scope.spawn(|_| assert_eq!(lent, [1; 64]))));
+        });
+    };
+    let _ = catch_unwind(AssertUnwindSafe(run));
+    std::process::exit(0);
+}
+
+#[test]
+fn a_panic_in_either_half_comes_after_both_have_ended() {
+    let runtime = monitored(8);
+    for both in [false, true] {
+        let ended = AtomicUsize::new(0);
+        let run = || {
+            runtime.run(|| {
+                join(
+                    || {
+                        ended.fetch_add(1, SeqCst);
+                        std::panic::resume_unwind(Box::new("first"));
+                    },
+                    || {
+                        scope(|scope| scope.spawn(|_| _ = ended.fetch_add(1, SeqCst)));
+                        if both {
+                            std::panic::resume_unwind(Box::new("second"));
+                        }
+                    },
+                );
+            });
+        };
+        let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+        assert_eq!((panic.downcast_ref::<&str>(), ended.into_inner()), (Some(&"first"), 2));
+    }
+    assert_eq!(runtime.run(|| 5), 5);
+}
+
+#[test]
+fn halves_that_wait_leave_their_cpu_to_others() {
+    let runtime = monitored(64);
+    fn pairs(depth: usize, barrier: &std::sync::Barrier) {
+        if depth == 0 {
+            waiting(|| barrier.wait());
+        } else {
+            join(|| pairs(depth - 1, barrier), || pairs(depth - 1, barrier));
+        }
+    }
+    for _ in 0..20 {
+        let barrier = std::sync::Barrier::new(32);
+        runtime.run(|| pairs(5, &barrier));
+    }
+    let moved = runtime.run(|| {
+        let barrier = std::sync::Barrier::new(2);
+        join_context(
+            |moved| {
+                waiting(|| barrier.wait());
+                moved
+            },
+            |moved| {
+                waiting(|| barrier.wait());
+                moved && worker_number().unwrap() < 128
+            },
+        )
+    });
+    assert_eq!(moved, (false, true));
+}
+
+#[test]
+fn tasks_nobody_waits_for_and_scopes_from_outside_end() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let runtime = runtime(Policy::Fifo);
+    for _ in 0..10 {
+        let ran = ran.clone();
+        runtime.spawn(move || _ = ran.fetch_add(1, SeqCst));
+    }
+    let mut parts = [0; 8];
+    runtime.scope_here(|scope| {
+        for part in &mut parts {
+            scope.spawn(move |_| *part = 1);
+        }
+    });
+    assert_eq!(parts, [1; 8]);
+    assert_eq!((worker_number(), run_another()), (None, None));
+    drop(runtime);
+    assert_eq!(ran.load(SeqCst), 10);
+}
+
+#[test]
+fn more_threads_a_cpu_run_as_many_tasks_at_once() {
+    let runtime = Builder::default().mode(Some(Mode::Baseline)).cpus(vec![0]).threads_per_cpu(8).build().unwrap();
+    let barrier = std::sync::Barrier::new(8);
+    runtime.run(|| {
+        scope(|scope| {
+            for _ in 0..7 {
+                scope.spawn(|_| _ = barrier.wait());
+            }
+            barrier.wait();
+        });
+    });
 }

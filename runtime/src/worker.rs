@@ -2,14 +2,15 @@
 
 use crate::{
     cpu::Cpu,
-    runtime::{Central, Shared, Waking},
+    guard::or_abort,
+    runtime::{Shared, Waking},
     schedule::Ready,
     sys,
     task::{lock, Task},
 };
 use std::{
     cell::RefCell,
-    panic::{catch_unwind, AssertUnwindSafe},
+    panic::{catch_unwind, resume_unwind, AssertUnwindSafe},
     sync::{
         atomic::{AtomicI32, AtomicUsize, Ordering::*},
         Arc, Condvar, Mutex, PoisonError,
@@ -31,6 +32,10 @@ pub(crate) struct Worker {
     pub cpu: AtomicUsize,
     /// Its thread's id; 0: it has not begun yet.
     thread: AtomicI32,
+    /// Counted from 0 as workers begin.
+    number: AtomicUsize,
+    /// The CPU where it was last counted as one that can go on. (The kernel knows; a test counts as it would.)
+    counted: AtomicUsize,
     wake: Mutex<Option<Wake>>,
     woken: Condvar,
 }
@@ -72,6 +77,8 @@ impl Worker {
         Arc::new(Worker {
             cpu: AtomicUsize::new(cpu),
             thread: AtomicI32::new(0),
+            number: AtomicUsize::new(0),
+            counted: AtomicUsize::new(cpu),
             wake: Mutex::new(None),
             woken: Condvar::new(),
         })
@@ -79,6 +86,11 @@ impl Worker {
 
     pub fn cpu(&self) -> usize {
         self.cpu.load(SeqCst)
+    }
+
+    /// Its place among the workers of its runtime: less than `Runtime::most_workers`.
+    pub fn number(&self) -> usize {
+        self.number.load(SeqCst)
     }
 
     /// Binds its thread to a CPU; one that has not begun binds itself.
@@ -101,24 +113,33 @@ impl Worker {
         let mut slept = false;
         loop {
             if let Some(wake) = wake.take() {
-                let cpu = &shared.cpus[self.cpu()];
-                if slept {
-                    shared.monitor.sleeps(cpu, false);
+                let (old, new) = (self.counted.swap(self.cpu(), SeqCst), self.cpu());
+                if !slept && old != new {
+                    // It was woken, and with that moved, before it slept.
+                    shared.monitor.sleeps(&shared.cpus[old], true);
+                }
+                if slept || old != new {
+                    shared.monitor.sleeps(&shared.cpus[new], false);
                 }
                 // It may have been woken before it slept, and then no unblock says that it is here.
-                cpu.note_arrived();
+                shared.cpus[new].note_arrived();
                 return wake;
             }
             if !slept {
-                shared.monitor.sleeps(&shared.cpus[self.cpu()], true);
+                shared.monitor.sleeps(&shared.cpus[self.counted.load(SeqCst)], true);
                 slept = true;
             }
             wake = self.woken.wait(wake).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// The life of a worker.
+    /// The life of a worker. Only tasks may panic.
     pub fn live(self: Arc<Self>, shared: Arc<Shared>, first: Option<Wake>) {
+        or_abort("the runtime", || self.work(shared, first));
+    }
+
+    fn work(self: Arc<Self>, shared: Arc<Shared>, first: Option<Wake>) {
+        self.number.store(shared.statistics.begun.fetch_add(1, SeqCst), SeqCst);
         self.thread.store(sys::thread_id(), SeqCst);
         self.bind(&shared.cpus[self.cpu()]);
         shared.monitor.watch(&shared.cpus[self.cpu()], true);
@@ -132,8 +153,10 @@ impl Worker {
                     shared.execute(&self, &task);
                     drop(task);
                     if shared.refresh(self.cpu()) > 1 {
-                        wake = Some(self.surrender(&shared));
-                        continue;
+                        wake = self.surrender(&shared);
+                        if wake.is_some() {
+                            continue;
+                        }
                     }
                 }
                 // Only a worker in taskwait is woken for that.
@@ -159,27 +182,33 @@ impl Worker {
                 central.place(shared, &owner, cpu);
                 central.rest(shared, self);
                 wakings.push(Waking::Worker(owner, Wake::Resume));
-            } else if let Some(Ready(task)) = central.queue.pop(cpu) {
+            } else if let Some(Ready(task)) = central.pop(shared, cpu) {
                 return Wake::Run(task);
             } else {
                 central.rest(shared, self);
+                // A half may have come meanwhile, whose owner has not seen that this CPU is free (local.rs).
+                central.fill(shared, cpu, &mut wakings);
             }
         }
         shared.wake_all(wakings);
         self.sleep(shared)
     }
 
-    /// Other workers of its CPU can go on: this one, which has no task, goes into the pool.
-    fn surrender(self: &Arc<Self>, shared: &Arc<Shared>) -> Wake {
-        shared.statistics.surrenders.fetch_add(1, Relaxed);
+    /// Other workers of its CPU can go on: this one, which has no task, goes into the pool. Not if it is the only one of this runtime there: the others are
+    /// another's.
+    fn surrender(self: &Arc<Self>, shared: &Arc<Shared>) -> Option<Wake> {
         {
             let mut central = lock(&shared.central);
             if central.exiting {
-                return Wake::Exit;
+                return Some(Wake::Exit);
+            }
+            if shared.busy[self.cpu()].load(SeqCst) < 2 {
+                return None;
             }
             central.rest(shared, self);
         }
-        self.sleep(shared)
+        shared.statistics.surrenders.fetch_add(1, Relaxed);
+        Some(self.sleep(shared))
     }
 
     /// taskwait: runs children of `task`, and theirs, and sleeps while the last ones run elsewhere.
@@ -188,7 +217,8 @@ impl Worker {
             let mut wakings = Vec::new();
             {
                 let mut central = lock(&shared.central);
-                if let Some(Ready(child)) = central.queue.take(&mut |ready| ready.0.is_below(task)) {
+                let child = central.queue.take_below(task).or_else(|| shared.local.take(|half| half.0.is_below(task)));
+                if let Some(Ready(child)) = child {
                     drop(central);
                     shared.execute(self, &child);
                     shared.refresh(self.cpu());
@@ -197,11 +227,15 @@ impl Worker {
                 if !task.set_waiter(self) {
                     return;
                 }
-                central.leave(shared, self.cpu());
+                central.park(shared, self, task);
                 central.fill(shared, self.cpu(), &mut wakings);
             }
             shared.wake_all(wakings);
-            self.sleep(shared);
+            // Something else only if nobody else can do it: `Central::stand_in`.
+            if let Wake::Run(other) = self.sleep(shared) {
+                shared.execute(self, &other);
+                shared.refresh(self.cpu());
+            }
         }
     }
 }
@@ -226,7 +260,7 @@ impl Shared {
             let mut wakings = Vec::new();
             {
                 let mut central = lock(&self.central);
-                for worker in resume {
+                for worker in &resume {
                     central.resume(self, worker, &mut wakings);
                 }
                 for task in ready {
@@ -239,17 +273,22 @@ impl Shared {
             self.note_over();
         }
     }
-}
 
-impl Central {
-    /// The worker leaves its CPU and sleeps in the pool.
-    fn rest(&mut self, shared: &Shared, worker: &Arc<Worker>) {
-        self.leave(shared, worker.cpu());
-        self.pool.push(worker.clone());
-    }
-
-    /// A worker that has this CPU is about to sleep.
-    fn leave(&mut self, _shared: &Shared, cpu: usize) {
-        self.busy[cpu] -= 1;
+    /// Runs `work` as if it were a task of its own, whose children end before this returns.
+    pub fn nested<T>(
+        self: &Arc<Self>,
+        worker: &Arc<Worker>,
+        parent: &Arc<Task>,
+        work: impl FnOnce(&Arc<Task>) -> T,
+    ) -> T {
+        let task = Task::new(Some(parent.clone()), 0, None);
+        let result = within(&task, || catch_unwind(AssertUnwindSafe(|| work(&task))));
+        or_abort("the runtime", || worker.wait_for_children(self, &task));
+        let panic = task.take_panic();
+        or_abort("the runtime", || self.close(&task, worker.cpu()));
+        match (result, panic) {
+            (Err(panic), _) | (Ok(_), Some(panic)) => resume_unwind(panic),
+            (Ok(value), None) => value,
+        }
     }
 }
