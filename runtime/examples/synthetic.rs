@@ -7,7 +7,10 @@
 //! FILE is made if it is not there. Prints a line of JSON: what was done, how long that took, and a checksum of the file, which is the same for all ways to run it.
 //! COB_TASKS=baseline or umt says how.
 
-use cob_tasks::{spawn, Builder, Mode};
+mod common;
+
+use cob_tasks::{spawn, Builder};
+use common::{mix, Line, Measured};
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
@@ -16,7 +19,6 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
         Arc,
     },
-    time::Instant,
 };
 
 const PAGE: usize = 4096;
@@ -64,11 +66,6 @@ impl Map {
     }
 }
 
-fn mix(value: u64) -> u64 {
-    let value = (value ^ value >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    value ^ value >> 29
-}
-
 fn make(path: &str, bytes: usize) -> io::Result<File> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let kind = file.metadata()?;
@@ -111,7 +108,7 @@ fn main() -> io::Result<()> {
     let map = Arc::new(Map::new(&file, bytes)?);
     let runtime = Builder::from_environment().build()?;
     let failed = Arc::new(AtomicUsize::new(0));
-    let begin = Instant::now();
+    let measured = Measured::begin();
     let (tasks, elements) = (preset.tasks, preset.elements);
     let (task_map, errors) = (map.clone(), failed.clone());
     runtime.run(move || {
@@ -136,18 +133,14 @@ fn main() -> io::Result<()> {
             });
         }
     });
-    let seconds = begin.elapsed().as_secs_f64();
+    let measured = measured.end();
     let sum = (0..bytes / 8).fold(0u64, |sum, index| sum.rotate_left(1) ^ map.element(index).load(Relaxed));
-    let mode = if runtime.mode() == Mode::Umt { "umt" } else { "baseline" };
-    let statistics = runtime.statistics();
-    println!(
-        "{{\"benchmark\": \"synthetic\", \"preset\": \"{name}\", \"mode\": \"{mode}\", \"cpus\": {}, \"tasks\": {tasks}, \"elements\": {elements}, \"seconds\": {seconds:.3}, \"workers\": {}, \
-         \"surrenders\": {}, \"leaders\": {:?}, \"errors\": {}, \"checksum\": \"{sum:016x}\"}}",
-        runtime.cpus(),
-        statistics.workers(),
-        statistics.surrenders(),
-        statistics.leaders(),
-        failed.load(Relaxed),
-    );
+    Line::new("synthetic", &runtime)
+        .text("preset", name)
+        .with("elements", elements)
+        .measured(&measured)
+        .with("errors", failed.load(Relaxed))
+        .text("checksum", format!("{sum:016x}"))
+        .print(&runtime);
     Ok(())
 }
