@@ -292,16 +292,11 @@ impl ThreadPool {
 
 type PanicHandler = Box<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
+#[derive(Default)]
 pub struct ThreadPoolBuilder {
     cpus: usize,
     refused: Option<&'static str>,
     panic_handler: Option<PanicHandler>,
-}
-
-impl Default for ThreadPoolBuilder {
-    fn default() -> Self {
-        ThreadPoolBuilder { cpus: 0, refused: None, panic_handler: None }
-    }
 }
 
 impl ThreadPoolBuilder {
