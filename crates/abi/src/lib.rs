@@ -19,7 +19,7 @@ pub use attributes::{Attributes, Caller, Credentials, Kind, SetAttributes, Times
 pub use capabilities::{capability, secure, Capabilities, CapabilitySet};
 pub use cpuset::CpuSet;
 pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, SyncRange, Whence};
-pub use lock::{LockConflict, LockMode, LockOp, LockRange};
+pub use lock::{LockConflict, LockMode, LockOp, LockRange, RecordLock};
 pub use owner::{FileOwner, OwnerChange, OwnerKind};
 pub use path::{FileSystemInfo, PathOp};
 pub use xattr::{SetWhen, XattrOp};

@@ -35,3 +35,11 @@ pub struct LockConflict {
     /// None: an open file description's lock (l_pid is -1).
     pub process: Option<Pid>,
 }
+
+/// A record lock of a process, as it travels from kernel to kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordLock {
+    pub process: Pid,
+    pub range: LockRange,
+    pub exclusive: bool,
+}

@@ -231,8 +231,8 @@ impl DescriptorTransfer for Exchange {
         self.remote.release_of(dead);
     }
 
-    fn end_locks(&self, ended: &dyn Fn(Pid) -> bool) {
-        self.services.end_locks(ended);
+    fn end_locks<'a>(&'a self, ended: &'a (dyn Fn(Pid) -> bool + Sync)) -> BoxFuture<'a, ()> {
+        Box::pin(self.services.end_locks(ended))
     }
 }
 

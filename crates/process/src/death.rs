@@ -118,7 +118,7 @@ impl System {
     async fn take_back(&self, dead: KernelId) {
         self.memory.take_all_home(dead);
         self.descriptor_transfer.release_of(dead);
-        self.descriptor_transfer.end_locks(&|process| self.origin(process) == Some(dead));
+        self.descriptor_transfer.end_locks(&|process| self.origin(process) == Some(dead)).await;
         self.futexes.kernel_died().await;
         self.drop_counters_of(dead);
         let at_end = self.at_end.lock().clone();

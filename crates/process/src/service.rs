@@ -211,7 +211,9 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(ThreadLost, |system, _from, ask| system.thread_lost_here(ask).await);
     answer!(EndUsers, |system, _from, ask| system.end_users(&ask.spaces).await);
     answer!(EndSpace, |system, _from, ask| system.end_space_here(ask.space).await);
-    answer!(EndLocks, |system, _from, ask| system.descriptor_transfer.end_locks(&|process| process == ask.process));
+    answer!(EndLocks, |system, _from, ask| {
+        system.descriptor_transfer.end_locks(&|process| process == ask.process).await;
+    });
     // Who asks may die while it waits.
     serve.on(|system, _, ask: Mourned| async move { system.until_mourned(ask.dead).await });
     answer!(SharingGroupMember, |system, _from, ask| system.sharing_group_member_here(ask).await);

@@ -62,7 +62,7 @@ pub trait DescriptorTransfer: Send + Sync {
     /// Called when all survivors have finished their part of a death: releases the references that `dead` held on this kernel's files.
     fn release_of(&self, dead: KernelId);
     /// Drops the record locks on this kernel's files of processes that have ended without closing them.
-    fn end_locks(&self, ended: &dyn Fn(Pid) -> bool);
+    fn end_locks<'a>(&'a self, ended: &'a (dyn Fn(Pid) -> bool + Sync)) -> BoxFuture<'a, ()>;
 }
 
 /// What `cob run --stats` prints beside the fabric's own counters.

@@ -101,8 +101,8 @@ impl Services {
     }
 
     /// Processes that have ended, and did not close their files, have no record locks on files of this kernel any more.
-    pub fn end_locks(&self, ended: &dyn Fn(Pid) -> bool) {
-        self.locked.end(ended);
+    pub async fn end_locks(&self, ended: &(dyn Fn(Pid) -> bool + Sync)) {
+        self.locked.end(ended).await;
     }
 
     pub(crate) fn object_id(&self) -> ObjectId {

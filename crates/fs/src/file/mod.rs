@@ -272,6 +272,16 @@ pub trait File: Any + Send + Sync + 'static {
     fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
         None
     }
+    /// [`Self::closed`], then [`Self::close`]. A stand-in tells its owner of both with one message.
+    fn close_descriptor(self: Arc<Self>, caller: &Caller) -> BoxFuture<'static, ()> {
+        let caller = caller.clone();
+        Box::pin(async move {
+            self.closed(&caller).await;
+            if let Some(told) = self.close() {
+                told.await;
+            }
+        })
+    }
     /// For a kind of file that has to know its own (an epoll that watches an epoll).
     fn as_any(&self) -> &dyn Any;
 }
@@ -303,6 +313,17 @@ pub(crate) fn lacks(control: &Control) -> Errno {
 pub async fn close(file: Arc<dyn File>) {
     if let Some(told) = file.close() {
         told.await;
+    }
+}
+
+/// Closes a descriptor of `caller`'s process, whose record locks on the file end.
+pub async fn close_descriptor(file: Arc<dyn File>, caller: &Caller) {
+    match file.is_elsewhere() {
+        true => file.close_descriptor(caller).await,
+        false => {
+            file.closed(caller).await;
+            close(file).await;
+        }
     }
 }
 

@@ -4,9 +4,17 @@
 //! it, over any number of files and of processes between, hears EDEADLK. Who waits for whom is one list for
 //! this kernel, looked at and added to under one lock: of two that close a circle at once, the second sees
 //! it. Descriptions' locks are not looked at, as on Linux.
+//!
+//! # Locks that another kernel keeps
+//!
+//! A program that locks and unlocks a file of another kernel again and again (a database) would pay a message for each. So a kernel that
+//! alone sets record locks on a file is given them: from then on it sets and drops them by itself (remote/locks.rs), and the table here is empty
+//! ([`LockTable::give`]). Whoever wants to know of the file's locks, here or on a third kernel, has them
+//! fetched first ([`LockTable::at_home`]). Only locks of processes are given away, and only while nobody waits for one.
 
+use super::held::{carve, conflict, take, HeldLock, Owner};
 use crate::inode::Inode;
-use abi::{LockConflict, LockMode, LockRange};
+use abi::{LockConflict, LockMode, LockRange, RecordLock};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -16,32 +24,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    Errno, Pid,
+    Errno, KernelId, Pid,
 };
-
-/// Who holds a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// A process: fcntl(F_SETLK).
-    Process(Pid),
-    /// An open file description: fcntl(F_OFD_SETLK).
-    Description(u64),
-    /// An open file description: flock(2), which knows nothing of the others.
-    Flock(u64),
-}
-
-impl Owner {
-    fn sees(self, other: Owner) -> bool {
-        self != other && matches!(self, Owner::Flock(_)) == matches!(other, Owner::Flock(_))
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct HeldLock {
-    owner: Owner,
-    range: LockRange,
-    exclusive: bool,
-}
 
 /// All of a file, also what is not there yet.
 pub const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
@@ -82,46 +66,142 @@ impl Drop for Wait {
     }
 }
 
+/// Who keeps the record locks of a file for this kernel, and how they are fetched from there ([`crate::remote`]).
+pub trait LockKeeper: Send + Sync {
+    /// The kernel that keeps them.
+    fn kernel(&self) -> KernelId;
+    /// Names what was given away.
+    fn token(&self) -> u64;
+    /// Begins to fetch the locks, and calls [`LockTable::came_home`] when they are here.
+    fn fetch(self: Arc<Self>);
+}
+
 /// The locks on one file.
 #[derive(Default)]
 pub struct LockTable {
-    /// One owner's lie side by side, in the order of the file, and the owners in the order in which they came: F_GETLK tells of the
-    /// first that conflicts, as on Linux.
-    held: Lock<Vec<HeldLock>>,
+    state: Lock<State>,
     changed: WaitQueue,
 }
 
-fn conflict(held: &[HeldLock], owner: Owner, range: LockRange, exclusive: bool) -> Option<HeldLock> {
-    held.iter()
-        .find(|lock| {
-            lock.owner.sees(owner)
-                && (exclusive || lock.exclusive)
-                && lock.range.start < range.end
-                && range.start < lock.range.end
-        })
-        .copied()
+#[derive(Default)]
+struct State {
+    /// One owner's lie side by side, in the order of the file, and the owners in the order in which they came: F_GETLK tells of the
+    /// first that conflicts, as on Linux. Empty while another kernel keeps them.
+    held: Vec<HeldLock>,
+    /// The kernel that keeps the locks.
+    kept: Option<Kept>,
+    /// How many wait for a lock.
+    waiting: usize,
+    /// Which kernel's processes have taken the last locks, and how many.
+    last: Option<(KernelId, u32)>,
+    /// How often the locks were fetched because somebody else wanted one.
+    fetched: u32,
+}
+
+struct Kept {
+    by: Arc<dyn LockKeeper>,
+    /// The locks when they were given: if that answer never arrives, they still are these.
+    given: Vec<HeldLock>,
+    fetching: bool,
+}
+
+/// So many locks in a row a kernel takes before it is given the table; twice as many each time that somebody else has wanted one since.
+const IN_A_ROW: u32 = 2;
+
+/// Somebody waits for a lock.
+struct Waiting<'a>(&'a LockTable);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().waiting -= 1;
+    }
 }
 
 impl LockTable {
-    /// Whether nobody holds a lock.
+    /// Whether nobody holds a lock, here or where another kernel keeps them.
     pub fn is_empty(&self) -> bool {
-        self.held.lock().is_empty()
+        let state = self.state.lock();
+        state.held.is_empty() && state.kept.is_none()
+    }
+
+    /// Does `act` when this kernel has the locks, which it fetches if another one keeps them.
+    async fn at_home<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut act = Some(act);
+        loop {
+            let fetched = {
+                let mut state = self.state.lock();
+                match &mut state.kept {
+                    None => {
+                        let act = act.take().expect("it is done once");
+                        return act(&mut state);
+                    }
+                    Some(kept) if kept.fetching => None,
+                    Some(kept) => {
+                        kept.fetching = true;
+                        Some(kept.by.clone())
+                    }
+                }
+            };
+            if let Some(keeper) = fetched {
+                keeper.fetch();
+            }
+            self.changed.wait_until(|| self.state.lock().kept.is_none().then_some(())).await;
+        }
+    }
+
+    /// A process on `kernel` has taken a record lock. True: it is time to give that kernel the locks.
+    pub fn taken_by(&self, kernel: KernelId) -> bool {
+        let mut state = self.state.lock();
+        let count = match state.last {
+            Some((last, count)) if last == kernel => count.saturating_add(1),
+            _ => 1,
+        };
+        state.last = Some((kernel, count));
+        count >= IN_A_ROW << state.fetched.min(16) && state.can_be_given()
+    }
+
+    /// Gives the locks to `keeper`. None: not now.
+    pub fn give(&self, keeper: &Arc<dyn LockKeeper>) -> Option<Vec<RecordLock>> {
+        let mut state = self.state.lock();
+        if !state.can_be_given() {
+            return None;
+        }
+        let locks: Vec<RecordLock> = state.held.iter().filter_map(HeldLock::of_process).collect();
+        let given = core::mem::take(&mut state.held);
+        state.kept = Some(Kept { by: keeper.clone(), given, fetching: false });
+        Some(locks)
+    }
+
+    /// The token of what `kernel` keeps.
+    pub fn kept_by(&self, kernel: KernelId) -> Option<u64> {
+        let state = self.state.lock();
+        let kept = state.kept.as_ref()?;
+        (kept.by.kernel() == kernel).then(|| kept.by.token())
+    }
+
+    /// What was given under `token` has come back. None: it never arrived. It may have come already.
+    pub fn came_home(&self, token: u64, locks: Option<Vec<RecordLock>>) {
+        let mut state = self.state.lock();
+        let Some(kept) = state.kept.take_if(|kept| kept.by.token() == token) else { return };
+        state.held = match locks {
+            Some(locks) => locks.into_iter().map(HeldLock::from).collect(),
+            None => kept.given,
+        };
+        state.last = None;
+        if kept.fetching {
+            state.fetched += 1;
+        }
+        drop(state);
+        self.changed.wake_all();
     }
 
     /// F_GETLK: the first lock that stands in the way of this one.
-    pub fn test(&self, owner: Owner, range: LockRange, mode: LockMode) -> Option<LockConflict> {
+    pub async fn test(&self, owner: Owner, range: LockRange, mode: LockMode) -> Option<LockConflict> {
         if mode == LockMode::Unlock {
             return None;
         }
-        let found = conflict(&self.held.lock(), owner, range, mode == LockMode::Exclusive)?;
-        Some(LockConflict {
-            range: found.range,
-            mode: if found.exclusive { LockMode::Exclusive } else { LockMode::Shared },
-            process: match found.owner {
-                Owner::Process(pid) => Some(pid),
-                Owner::Description(_) | Owner::Flock(_) => None,
-            },
-        })
+        let found = self.at_home(|state| conflict(&state.held, owner, range, mode == LockMode::Exclusive)).await?;
+        Some(found.conflict())
     }
 
     /// F_SETLK, F_SETLKW (`wait`), flock: takes, converts or gives up. EAGAIN: somebody is in the way. EDEADLK: a circle of processes would wait.
@@ -130,84 +210,87 @@ impl LockTable {
             return Err(Errno::EINVAL);
         }
         // man 2 flock: converting is not atomic; the old lock goes first, and may be lost to a waiter.
-        if matches!(owner, Owner::Flock(_)) {
-            self.unlock(owner, range);
+        if mode == LockMode::Unlock || matches!(owner, Owner::Flock(_)) {
+            self.at_home(|state| carve(&mut state.held, owner, range)).await;
+            self.changed.wake_all();
         }
         let exclusive = match mode {
-            LockMode::Unlock => {
-                self.unlock(owner, range);
-                return Ok(());
-            }
+            LockMode::Unlock => return Ok(()),
             LockMode::Shared => false,
             LockMode::Exclusive => true,
         };
-        if self.try_set(owner, range, exclusive) {
+        // Whoever waits is counted in the same step in which it finds that it must: until then the locks may be given away.
+        let try_first = |state: &mut State| {
+            let taken = take(&mut state.held, owner, range, exclusive);
+            let waiting = (!taken && wait).then(|| state.waiting += 1);
+            (taken, waiting.map(|()| Waiting(self)))
+        };
+        let (taken, waiting) = self.at_home(try_first).await;
+        let Some(_waiting) = waiting else {
+            if !taken {
+                return Err(Errno::EAGAIN);
+            }
+            // An exclusive lock may have become a shared one.
+            self.changed.wake_all();
             return Ok(());
-        }
-        if !wait {
-            return Err(Errno::EAGAIN);
-        }
+        };
         let wait = Wait::new();
         let locked = || {
-            if self.try_set(owner, range, exclusive) {
+            let mut state = self.state.lock();
+            if take(&mut state.held, owner, range, exclusive) {
                 return Some(Ok(()));
             }
-            let holder = conflict(&self.held.lock(), owner, range, exclusive).map(|held| held.owner);
+            let holder = conflict(&state.held, owner, range, exclusive).map(|held| held.owner);
             match (owner, holder) {
                 (Owner::Process(waiter), Some(Owner::Process(holder))) => wait.is_for(waiter, holder).err().map(Err),
                 _ => None,
             }
         };
-        self.changed.wait_until(locked).await
-    }
-
-    fn try_set(&self, owner: Owner, range: LockRange, exclusive: bool) -> bool {
-        let mut held = self.held.lock();
-        if conflict(&held, owner, range, exclusive).is_some() {
-            return false;
-        }
-        let place = held.iter().position(|lock| lock.owner == owner).unwrap_or(held.len());
-        carve(&mut held, owner, range);
-        let mut whole = range;
-        // What touches a lock of the same kind and owner is one lock with it.
-        held.retain(|lock| {
-            let joins = lock.owner == owner && lock.exclusive == exclusive;
-            if !joins || lock.range.end < whole.start || whole.end < lock.range.start {
-                return true;
-            }
-            whole = LockRange { start: whole.start.min(lock.range.start), end: whole.end.max(lock.range.end) };
-            false
-        });
-        let below = |lock: &HeldLock| lock.owner == owner && lock.range.start < whole.start;
-        let place = held.iter().rposition(below).map_or(place.min(held.len()), |last| last + 1);
-        held.insert(place, HeldLock { owner, range: whole, exclusive });
-        drop(held);
-        // An exclusive lock may have become a shared one.
+        let locked = self.changed.wait_until(locked).await;
         self.changed.wake_all();
-        true
+        locked
     }
 
-    fn unlock(&self, owner: Owner, range: LockRange) {
-        carve(&mut self.held.lock(), owner, range);
-        self.changed.wake_all();
-    }
-
-    /// Everything `owner` holds is given up.
+    /// Everything `owner`, a description, holds is given up. (Its locks are never given away.)
     pub fn release(&self, owner: Owner) {
         self.release_all(|of| of == owner);
     }
 
+    /// Everything the process holds is given up, wherever it is.
+    pub async fn end_process(&self, process: Pid) {
+        self.end_all(&|owner| owner == Owner::Process(process)).await;
+    }
+
+    async fn end_all(&self, gone: &(dyn Fn(Owner) -> bool + Sync)) {
+        self.at_home(|_| ()).await;
+        self.release_all(gone);
+    }
+
     fn release_all(&self, gone: impl Fn(Owner) -> bool) {
-        let mut held = self.held.lock();
-        let before = held.len();
-        held.retain(|lock| !gone(lock.owner));
-        let fewer = held.len() < before;
-        drop(held);
+        let mut state = self.state.lock();
+        let before = state.held.len();
+        state.held.retain(|lock| !gone(lock.owner));
+        let fewer = state.held.len() < before;
+        drop(state);
         if fewer {
             self.changed.wake_all();
         }
     }
 }
+
+impl State {
+    fn can_be_given(&self) -> bool {
+        let of_processes = self.held.iter().all(|held| matches!(held.owner, Owner::Process(_)));
+        self.kept.is_none()
+            && self.waiting == 0
+            && !self.held.is_empty()
+            && of_processes
+            && self.held.len() <= MOST_GIVEN
+    }
+}
+
+/// Locks that travel in one message.
+pub const MOST_GIVEN: usize = 64;
 
 /// Files of this kernel that have record locks of processes. Those end with a close, and a process whose kernel has died closes
 /// nothing; so it must be possible to find them.
@@ -236,29 +319,10 @@ impl Locked {
     }
 
     /// Record locks of processes that have ended go.
-    pub fn end(&self, ended: &dyn Fn(Pid) -> bool) {
+    pub async fn end(&self, ended: &(dyn Fn(Pid) -> bool + Sync)) {
         let all: Vec<_> = self.0.lock().values().filter_map(Weak::upgrade).collect();
         for locks in all.iter().filter_map(|inode| inode.locks()) {
-            locks.release_all(|owner| matches!(owner, Owner::Process(process) if ended(process)));
-        }
-    }
-}
-
-/// Cuts `range` out of what `owner` holds.
-fn carve(held: &mut Vec<HeldLock>, owner: Owner, range: LockRange) {
-    let mut at = 0;
-    while let Some(&lock) = held.get(at) {
-        at += 1;
-        if lock.owner != owner || lock.range.end <= range.start || range.end <= lock.range.start {
-            continue;
-        }
-        at -= 1;
-        held.remove(at);
-        let before = LockRange { start: lock.range.start, end: range.start };
-        let behind = LockRange { start: range.end, end: lock.range.end };
-        for rest in [before, behind].into_iter().filter(|rest| rest.start < rest.end) {
-            held.insert(at, HeldLock { range: rest, ..lock });
-            at += 1;
+            locks.end_all(&|owner| matches!(owner, Owner::Process(process) if ended(process))).await;
         }
     }
 }
@@ -281,9 +345,9 @@ mod tests {
         assert_eq!(block_on(table.set(b, range(40, 50), LockMode::Shared, false)), Err(Errno::EAGAIN));
         block_on(table.set(a, range(40, 50), LockMode::Unlock, false)).unwrap();
         block_on(table.set(b, range(40, 50), LockMode::Exclusive, false)).unwrap();
-        assert_eq!(table.test(b, WHOLE, LockMode::Shared).unwrap().range, range(0, 40));
+        assert_eq!(block_on(table.test(b, WHOLE, LockMode::Shared)).unwrap().range, range(0, 40));
         table.release(a);
-        assert_eq!(table.test(b, WHOLE, LockMode::Exclusive), None);
+        assert_eq!(block_on(table.test(b, WHOLE, LockMode::Exclusive)), None);
     }
 
     #[test]

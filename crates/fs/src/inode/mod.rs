@@ -6,6 +6,7 @@
 //! directory, by somebody who may.
 
 pub mod acl;
+pub mod held;
 pub mod lease;
 pub mod listing;
 pub mod locks;

@@ -1,7 +1,7 @@
 //! [`Anchor`]: what another kernel holds of a regular file that it opens by itself (remote/leased.rs).
 
 use super::{dentry::Location, files::RegularFile, walk::attributes, xattr};
-use crate::{locks::Owner, Attributes, Caller, File, Object, OpenFlags, Services, XattrOp};
+use crate::{Attributes, Caller, File, Object, OpenFlags, Services, XattrOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{errno::Result, BoxFuture, Errno};
@@ -52,10 +52,10 @@ impl File for Anchor {
 
     /// A process there has closed a descriptor of the file.
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
-        if let Some(table) = self.at.inode().locks() {
-            table.release(Owner::Process(caller.process));
+        match self.at.inode().locks() {
+            Some(table) => Box::pin(table.end_process(caller.process)),
+            None => crate::file::ready(()),
         }
-        crate::file::ready(())
     }
 
     fn location(&self) -> Option<&(dyn Any + Send + Sync)> {

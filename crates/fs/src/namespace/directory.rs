@@ -132,8 +132,7 @@ impl File for DirFile {
     }
 
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
-        self.opened.closed(caller);
-        crate::file::ready(())
+        self.opened.closed(caller)
     }
 
     fn location(&self) -> Option<&(dyn Any + Send + Sync)> {

@@ -4,9 +4,9 @@ use super::{dentry::Location, open::reopen_regular, permission, walk::attributes
 use crate::{
     anonymous::StatusFlags,
     file::{Access, Destination, Source, Transfer},
-    inode::{Extent, WriteAt},
+    inode::{held::Owner, Extent, WriteAt},
     inotify, lease,
-    locks::{Locked, Owner, WHOLE},
+    locks::{Locked, WHOLE},
     Attributes, Caller, File, Object, OpenFlags, Services, SetAttributes, SyncRange, Whence, XattrOp,
 };
 use abi::{LockConflict, LockMode, LockOp};
@@ -128,14 +128,15 @@ impl Opened {
                 }
                 Ok(None)
             }
-            LockOp::Get { range, mode, description } => Ok(table.test(owner(description), range, mode)),
+            LockOp::Get { range, mode, description } => Ok(table.test(owner(description), range, mode).await),
         }
     }
 
     /// A descriptor was closed: the process loses its record locks on the file (man 2 fcntl).
-    pub fn closed(&self, caller: &Caller) {
-        if let Some(table) = self.at.inode().locks() {
-            table.release(Owner::Process(caller.process));
+    pub fn closed(&self, caller: &Caller) -> BoxFuture<'_, ()> {
+        match self.at.inode().locks() {
+            Some(table) if !table.is_empty() => Box::pin(table.end_process(caller.process)),
+            _ => crate::file::ready(()),
         }
     }
 }
@@ -420,8 +421,7 @@ impl File for RegularFile {
     }
 
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
-        self.opened.closed(caller);
-        crate::file::ready(())
+        self.opened.closed(caller)
     }
 
     fn location(&self) -> Option<&(dyn Any + Send + Sync)> {

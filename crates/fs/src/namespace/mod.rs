@@ -60,6 +60,11 @@ pub struct LocalPaths {
     everything: Sharers,
 }
 
+/// The inode of a file of this kernel that has a name.
+pub(crate) fn inode_of(file: &dyn File) -> Option<Arc<dyn crate::Inode>> {
+    file.location()?.downcast_ref::<Location>().map(|at| at.inode().clone())
+}
+
 impl LocalPaths {
     pub fn new(services: Arc<Services>, root: Arc<dyn FileSystem>, devices: Arc<Devices>) -> Arc<Self> {
         let dentry = Dentry::root(root.root());

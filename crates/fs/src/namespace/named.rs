@@ -235,6 +235,11 @@ impl File for NodeFile {
         drop(self);
         inner.close()
     }
+    fn close_descriptor(self: Arc<Self>, caller: &Caller) -> BoxFuture<'static, ()> {
+        let inner = self.inner.clone();
+        drop(self);
+        inner.close_descriptor(caller)
+    }
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

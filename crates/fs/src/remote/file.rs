@@ -4,7 +4,7 @@ mod control;
 mod signals;
 mod transfer;
 
-use super::{loan::Loan, Remote};
+use super::{loan::Loan, locks::KeptTable, Remote};
 use crate::{
     anonymous::StatusFlags,
     control::{Control, ControlAnswer},
@@ -28,7 +28,7 @@ use machine::{
 };
 use messages::{
     fs::{
-        FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileReadDir, FileRelease,
+        FileAllocate, FileAttributes, FileClosed, FileIoctl, FileObject, FilePath, FileReadDir, FileRelease,
         FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSetOwner, FileSync, FileWatch, FileXattr,
         Opened, SignalsSeen, WaitPlace, INLINE_BYTES,
     },
@@ -47,6 +47,8 @@ pub struct RemoteFile {
     count: AtomicU64,
     news: Arc<News>,
     gained: Gained,
+    /// The file's record locks, if this kernel keeps them.
+    pub(super) kept: Lock<Option<Arc<KeptTable>>>,
 }
 
 /// The file's readiness as the owner has told it.
@@ -103,14 +105,23 @@ impl RemoteFile {
             count: AtomicU64::new(1),
             news: Arc::default(),
             gained: Gained::default(),
+            kept: Lock::new(None),
         }
     }
 
-    /// Gives all references back, and waits until the owner has uncounted them.
-    pub(super) async fn release(self) {
-        let count = self.count.swap(0, Ordering::AcqRel);
-        // Fails if the owner is dead.
-        let _ = self.ask(FileRelease { id: self.name.id, count }).await;
+    /// Gives all references back, and waits until the owner has uncounted them. `by`: because a descriptor of this process was closed.
+    pub(super) async fn release(self, by: Option<Caller>) {
+        let (id, count) = (self.name.id, self.count.swap(0, Ordering::AcqRel));
+        // Both fail if the owner is dead.
+        let _ = match by.filter(|caller| self.must_tell_of_close(caller)) {
+            Some(caller) => self.ask(FileClosed { id, caller, count }).await,
+            None => self.ask(FileRelease { id, count }).await,
+        };
+    }
+
+    /// Whether the owner must hear that a descriptor was closed: it may have record locks of the process on the file.
+    fn must_tell_of_close(&self, caller: &Caller) -> bool {
+        self.waiting == WaitPlace::Never && !self.closed_here(caller)
     }
 
     /// The file's number and all references, which the caller gives back.
@@ -401,12 +412,7 @@ impl File for RemoteFile {
     }
 
     fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
-        let message = FileLock { id: self.name.id, caller: caller.clone(), op };
-        Box::pin(async move {
-            // A lock that is granted just when a signal comes is held, and reported as such.
-            let answer = self.remote.ask_and_stay(self.name.owner, message, |reply| reply, &caller.shield, true).await;
-            answer.map_err(interrupted)?
-        })
+        Box::pin(self.lock_anywhere(caller, op))
     }
 
     fn seal(&self, add: u32) -> BoxFuture<'_, Result<u32>> {
@@ -421,10 +427,10 @@ impl File for RemoteFile {
     }
 
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
-        if self.waiting != WaitPlace::Never {
+        if !self.must_tell_of_close(caller) {
             return crate::file::ready(());
         }
-        let message = FileClosed { id: self.name.id, caller: caller.clone() };
+        let message = FileClosed { id: self.name.id, caller: caller.clone(), count: 0 };
         Box::pin(async move {
             // Fails if the owner is dead, with its locks.
             let _ = self.ask(message).await;
@@ -436,7 +442,18 @@ impl File for RemoteFile {
     }
 
     fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
-        Arc::into_inner(self).map(|last| -> BoxFuture<'static, ()> { Box::pin(last.release()) })
+        Arc::into_inner(self).map(|last| -> BoxFuture<'static, ()> { Box::pin(last.release(None)) })
+    }
+
+    fn close_descriptor(self: Arc<Self>, caller: &Caller) -> BoxFuture<'static, ()> {
+        let caller = caller.clone();
+        match Arc::try_unwrap(self) {
+            Ok(last) => Box::pin(last.release(Some(caller))),
+            Err(file) => Box::pin(async move {
+                file.closed(&caller).await;
+                crate::file::close(file).await;
+            }),
+        }
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -55,6 +55,7 @@ mod exports;
 mod file;
 mod leased;
 pub mod loan;
+mod locks;
 mod moves;
 mod names;
 mod object;
@@ -89,6 +90,7 @@ use alloc::{
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use exports::Exports;
 use fabric::Endpoint;
+use locks::{GivenLocks, KeptLocks};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Spawner};
 use messages::fs::{FileArrived, FileRetain, FilesLost, NamesRecall, Opened, WaitPlace};
 use names::Names;
@@ -130,6 +132,9 @@ pub struct Remote {
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     /// Answers about paths that the owner of the root has leased to this kernel.
     names: Names,
+    /// Record locks that other kernels keep for this one, and those that this one keeps for them.
+    given_locks: GivenLocks,
+    locks: KeptLocks,
     /// The sockets of this kernel.
     sockets: Lock<Weak<NetNamespace>>,
     /// On the kernel that owns the root: how paths are run there.
@@ -166,6 +171,8 @@ impl Remote {
             aside: Lock::default(),
             mappers: Lock::new(None),
             names: Names::default(),
+            given_locks: GivenLocks::default(),
+            locks: KeptLocks::default(),
             sockets: Lock::default(),
             paths,
             this: this.clone(),
@@ -175,6 +182,7 @@ impl Remote {
         shared::register(&remote);
         observe::register(&remote);
         moves::register(&remote);
+        locks::register(&remote);
         remote
     }
 
@@ -344,6 +352,7 @@ impl Remote {
         for file in orphans {
             file.owner_died();
         }
+        self.locks.owner_died(kernel);
         self.objects_died(kernel);
         self.observed_died(kernel);
     }
@@ -376,6 +385,7 @@ impl Remote {
     /// is counted for them by then.
     pub fn release_of(&self, dead: KernelId) {
         drop(self.exports.release_all(dead));
+        self.given_locks.lose(dead);
     }
 
     /// Files of this kernel that others hold.

@@ -5,7 +5,8 @@
 //! operation, and who asked. Failures are kept too: the dynamic linker and searches of PATH mostly get ENOENT.
 //!
 //! Leasing a file that is then written is a loss, since the first write recalls the lease. So the first time that a file is opened for
-//! writing it is opened at the owner, and again whenever it was written since.
+//! writing it is opened at the owner, and again whenever it was written since. An answer that is recalled before anybody has used it
+//! (is there a journal? there is none; one is made) was such a loss as well: the same question is then asked some times without keeping the answer.
 
 use super::leased::{give_back, Anchor};
 use crate::{Attributes, Credentials, FileRef, PathOp};
@@ -18,6 +19,9 @@ use machine::{sync::Lock, Errno};
 
 /// How many answers are kept.
 const LIMIT: usize = 512;
+
+/// How often a question is asked without keeping the answer, after one was recalled unused.
+const FLEETING: u8 = 15;
 
 /// What an answer depends on.
 #[derive(PartialEq, Eq)]
@@ -56,8 +60,8 @@ pub(super) struct Names(Lock<State>);
 
 #[derive(Default)]
 struct State {
-    /// By [`Key::number`]: when the answer was last used, counted in `uses`, and the answer.
-    entries: BTreeMap<u64, (u64, Kept)>,
+    /// By [`Key::number`].
+    entries: BTreeMap<u64, Entry>,
     /// Counts uses. The answer that was not used for longest makes room for a new one.
     uses: u64,
     /// Counts recalls.
@@ -66,6 +70,16 @@ struct State {
     anchors: Vec<Weak<Anchor>>,
     /// Files opened for writing, and whether they were written since.
     writers: BTreeMap<u64, bool>,
+    /// Questions whose last answer was recalled unused, and how often more they are asked without keeping the answer.
+    fleeting: BTreeMap<u64, u8>,
+}
+
+struct Entry {
+    /// When it was last used, counted in [`State::uses`].
+    used: u64,
+    /// Whether it has spared a message.
+    useful: bool,
+    kept: Kept,
 }
 
 impl Key {
@@ -118,27 +132,30 @@ impl Names {
         let mut state = self.0.lock();
         state.uses += 1;
         let uses = state.uses;
-        let (used, kept) = state.entries.get_mut(&number)?;
-        if kept.until <= now || kept.key != *key {
+        let entry = state.entries.get_mut(&number)?;
+        if entry.kept.until <= now || entry.kept.key != *key {
             return None;
         }
-        *used = uses;
-        Some(kept.answer.clone())
+        (entry.used, entry.useful) = (uses, true);
+        Some(entry.kept.answer.clone())
     }
 
     /// Called before the owner is asked. Answers how many recalls there were so far, and whether the answer is to be kept.
     pub fn asks(&self, key: &Key, number: u64) -> (u64, bool) {
         let mut state = self.0.lock();
-        let keep = !key.writes() || {
-            if state.writers.len() >= LIMIT {
-                state.writers.clear();
-            }
-            match state.writers.get(&number) {
-                Some(written) => !written,
-                None => {
-                    state.writers.insert(number, false);
-                    false
-                }
+        if !key.writes() {
+            let left = state.fleeting.get_mut(&number).filter(|left| **left > 0);
+            let keep = left.map(|left| *left -= 1).is_none();
+            return (state.recalls, keep);
+        }
+        if state.writers.len() >= LIMIT {
+            state.writers.clear();
+        }
+        let keep = match state.writers.get(&number) {
+            Some(written) => !written,
+            None => {
+                state.writers.insert(number, false);
+                false
             }
         };
         (state.recalls, keep)
@@ -159,8 +176,8 @@ impl Names {
         let uses = state.uses;
         if state.recalls == asked {
             if state.entries.len() >= LIMIT {
-                let oldest = state.entries.iter().min_by_key(|(_, (used, _))| *used).map(|(number, _)| *number);
-                dropped.extend(oldest.and_then(|number| state.entries.remove(&number)));
+                let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(number, _)| *number);
+                dropped.extend(oldest.and_then(|number| state.entries.remove(&number)).map(|entry| entry.kept));
             }
             if let Answer::Open(anchor) = &new.answer {
                 if state.anchors.len() == state.anchors.capacity() {
@@ -168,7 +185,8 @@ impl Names {
                 }
                 state.anchors.push(Arc::downgrade(anchor));
             }
-            dropped.extend(state.entries.insert(new.number, (uses, new)));
+            let entry = Entry { used: uses, useful: false, kept: new };
+            dropped.extend(state.entries.insert(entry.kept.number, entry).map(|entry| entry.kept));
             drop(state);
         } else {
             drop(state);
@@ -187,12 +205,18 @@ impl Names {
         let anchors: Vec<_> = state.anchors.iter().filter_map(Weak::upgrade).collect();
         anchors.iter().filter(|anchor| rests(&anchor.tokens)).for_each(|anchor| anchor.recall(watched));
         let wrong: Vec<u64> =
-            state.entries.iter().filter(|(_, (_, kept))| rests(&kept.tokens)).map(|(number, _)| *number).collect();
+            state.entries.iter().filter(|(_, entry)| rests(&entry.kept.tokens)).map(|(number, _)| *number).collect();
         let wrong: Vec<_> = wrong.iter().filter_map(|number| state.entries.remove(number)).collect();
+        if state.fleeting.len() >= LIMIT {
+            state.fleeting.clear();
+        }
+        // Of an open file it is not known whether it was used.
+        let unused = wrong.iter().filter(|entry| !entry.useful && !matches!(entry.kept.answer, Answer::Open(_)));
+        state.fleeting.extend(unused.map(|entry| (entry.kept.number, FLEETING)));
         // The last reference to a file may do anything: not under the lock.
         drop(state);
         drop(anchors);
-        wrong.into_iter().filter_map(|(_, kept)| give_back(kept.answer)).collect()
+        wrong.into_iter().filter_map(|entry| give_back(entry.kept.answer)).collect()
     }
 
     /// Drops all answers, because memory is short.

@@ -65,9 +65,6 @@ pub fn register(remote: &Arc<Remote>) {
     serve.on::<FileAllocate, _, _>(|remote, _, FileAllocate { id, mode, offset, len }| async move {
         remote.exports.get(id)?.allocate(mode, offset, len).await
     });
-    serve.on::<FileLock, _, _>(|remote, _, FileLock { id, caller, op }| async move {
-        remote.exports.get(id)?.lock(&caller, op).await
-    });
     serve
         .on::<FileSeal, _, _>(|remote, _, FileSeal { id, add }| async move { remote.exports.get(id)?.seal(add).await });
     serve.on::<FileReopen, _, _>(|remote, from, FileReopen { id, caller, flags }| async move {
@@ -93,10 +90,11 @@ pub fn register(remote: &Arc<Remote>) {
         Ok(remote.hand_over(from, &root).await?.send())
     });
 
-    serve.on::<FileClosed, _, _>(|remote, _, FileClosed { id, caller }| async move {
+    serve.on_to_completion::<FileClosed, _, _>(|remote, from, FileClosed { id, caller, count }| async move {
         if let Ok(file) = remote.exports.get(id) {
             file.closed(&caller).await;
         }
+        drop(remote.exports.release(id, from, count));
     });
 
     serve.on(|remote, from, FileWatch { id }| async move {

@@ -16,8 +16,7 @@ pub(crate) async fn close(call: &mut Call<'_>) -> Result<u64> {
 
 async fn close_one(call: &Call<'_>, fd: u32) -> Result<()> {
     let file = call.process().files().take(fd).await?;
-    file.closed(&call.caller()).await;
-    fs::file::close(file).await;
+    fs::file::close_descriptor(file, &call.caller()).await;
     Ok(())
 }
 
@@ -77,8 +76,7 @@ async fn onto(call: &Call<'_>, file: Arc<dyn File>, fd: u32, close_on_exec: bool
     let replaced = files.get(fd).await.ok();
     let fd = files.replace(file, fd, close_on_exec, limit).await?;
     if let Some(replaced) = replaced {
-        replaced.closed(&call.caller()).await;
-        fs::file::close(replaced).await;
+        fs::file::close_descriptor(replaced, &call.caller()).await;
     }
     Ok(u64::from(fd))
 }

@@ -12,8 +12,8 @@ pub use sockets::*;
 
 use abi::signal::SignalSet;
 use abi::{
-    Attributes, Caller, DirEntry, Events, FileOwner, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, OwnerChange,
-    PathOp, SetAttributes, SyncRange, Whence, XattrOp,
+    Attributes, Caller, DirEntry, Events, FileOwner, FileRef, LockOp, ObjectId, OpenFlags, OwnerChange, PathOp,
+    RecordLock, SetAttributes, SyncRange, Whence, XattrOp,
 };
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
@@ -198,6 +198,8 @@ messages! {
         id: u64,
         /// Who makes the system call.
         caller: Caller,
+        /// How many references come back, because it was the last descriptor; 0: others are open.
+        count: u64,
     } -> (), Low;
 
     /// A stand-in wants to hear of changes of readiness from now on ([`FileReady`]). The owner answers what is ready now.
@@ -315,7 +317,7 @@ messages! {
     } -> (), Low;
 
     /// flock, and record locks of fcntl. The owner waits for the lock if `op` says so; the sender cancels the call on a signal. F_GETLK is answered
-    /// with the lock that is in the way.
+    /// with the lock that is in the way. The answer may give the sender all record locks of the file, to keep them from then on.
     file_lock: FileLock {
         /// Which of the receiver's files: the `id` of its [`FileRef`].
         id: u64,
@@ -323,7 +325,23 @@ messages! {
         caller: Caller,
         /// Kind of lock, range, and whether to wait.
         op: LockOp,
-    } -> Result<Option<LockConflict>>, Low;
+        /// If the sender keeps the file's locks, the owner fetches them first.
+        here: bool,
+    } -> Result<LockReply>, Low;
+
+    /// Fetches the record locks of a file of the sender, which the receiver keeps.
+    locks_fetch: LocksFetch {
+        /// What they were given under ([`LockReply::Given`]).
+        token: u64,
+    } -> FetchedLocks, Low;
+
+    /// The sender does not keep the record locks of a file of the receiver any longer.
+    locks_return: LocksReturn {
+        /// What they were given under ([`LockReply::Given`]).
+        token: u64,
+        /// The locks.
+        locks: Vec<RecordLock>,
+    } -> (), Low;
 
     /// F_ADD_SEALS and F_GET_SEALS.
     file_seal: FileSeal {

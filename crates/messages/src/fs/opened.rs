@@ -1,6 +1,6 @@
 //! Open files, pages and answers about path names, on their way between kernels.
 
-use abi::{Attributes, FileRef, FileSystemInfo, ObjectId, OpenFlags};
+use abi::{Attributes, FileRef, FileSystemInfo, LockConflict, ObjectId, OpenFlags, RecordLock};
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
 use serde::{Deserialize, Serialize};
@@ -149,4 +149,31 @@ pub struct PathAnswered {
     pub tokens: Vec<u64>,
     /// For how many ns it may be kept; `u64::MAX`: until it is recalled.
     pub lasts: u64,
+}
+
+/// The answer to [`FileLock`](super::FileLock).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockReply {
+    /// It is done; for F_GETLK the lock that is in the way.
+    Done(Option<LockConflict>),
+    /// It is done, and the asker keeps all record locks of the file from now on.
+    Given {
+        /// Names what is given.
+        token: u64,
+        /// The file's locks.
+        locks: Vec<RecordLock>,
+    },
+    /// Nothing is done: the asker keeps the file's locks, under this token.
+    Yours(u64),
+}
+
+/// The answer to [`LocksFetch`](super::LocksFetch).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FetchedLocks {
+    /// They come back with this answer.
+    Here(Vec<RecordLock>),
+    /// They were not there yet, and will not be kept when they arrive.
+    NotYet,
+    /// They are on their way ([`LocksReturn`](super::LocksReturn)).
+    Returning,
 }

@@ -357,7 +357,7 @@ impl Files {
         let caller =
             fs::Caller { credentials, process, thread: process, group: process, session: process, umask: 0, shield };
         for file in closed.into_files() {
-            file.closed(&caller).await;
+            fs::file::close_descriptor(file, &caller).await;
         }
     }
 

@@ -184,7 +184,7 @@ impl Thread {
         // Last: who sees the end of a pipe by that knows that the old program and its memory are gone.
         let caller = process.caller(self);
         for file in files.close_on_exec().await? {
-            file.closed(&caller).await;
+            fs::file::close_descriptor(file, &caller).await;
         }
         self.with_fpu(|fpu| *fpu = FpuState::initial(process.system.cpu.fpu_size()));
         context.registers = Registers::of_program(entry, stack);

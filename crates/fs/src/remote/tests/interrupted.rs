@@ -4,7 +4,8 @@ use super::{sockets::joined, *};
 use crate::{
     control::SocketControl,
     file::{ready, Access, Destination, Source},
-    locks::{LockTable, Owner, WHOLE},
+    inode::held::Owner,
+    locks::{LockTable, WHOLE},
     socket::{Socket, SocketKind},
     Caller,
 };
@@ -201,7 +202,8 @@ fn a_lock_is_held_exactly_if_the_interrupted_call_says_so() {
         machine.settle();
         table.0.release(holder);
         machine.settle();
-        let held = table.0.test(Owner::Process(Pid(3)), WHOLE, LockMode::Exclusive).is_some();
+        let test = table.0.test(Owner::Process(Pid(3)), WHOLE, LockMode::Exclusive);
+        let held = block_on(test).is_some();
         match answer.expect("it neither ends nor leaves") {
             Ok(_) => (got, _) = (got + 1, assert!(held, "{given_up} {signal}")),
             Err(error) => {

@@ -6,6 +6,7 @@ mod connection_deaths;
 mod connections;
 mod internet;
 mod interrupted;
+mod locks;
 mod moves;
 mod names;
 mod objects;

@@ -103,13 +103,14 @@ impl FileSystem for SlowTree {
 }
 
 /// A tree on kernel 0, and paths of all kernels.
-struct World {
-    machine: Machine,
+pub(super) struct World {
+    pub machine: Machine,
+    pub services: Arc<Services>,
     paths: Vec<Arc<dyn Paths>>,
     bases: Vec<Base>,
 }
 
-fn world(kernels: usize) -> World {
+pub(super) fn world(kernels: usize) -> World {
     world_over(kernels, |tree| tree)
 }
 
@@ -135,7 +136,7 @@ fn world_over(kernels: usize, over: impl FnOnce(Arc<dyn FileSystem>) -> Arc<dyn 
             Base { root: root.clone(), at: root, to: None, lease: None }
         })
         .collect();
-    World { machine, paths, bases }
+    World { machine, services, paths, bases }
 }
 
 fn stat_of(path: &str) -> PathOp {
@@ -147,32 +148,32 @@ impl World {
         self.machine.run(self.paths[kernel].run(who, &self.bases[kernel], op))
     }
 
-    fn root(&self, kernel: usize, op: PathOp) -> Result<PathAnswer> {
+    pub fn root(&self, kernel: usize, op: PathOp) -> Result<PathAnswer> {
         self.run(kernel, &caller(1), op)
     }
 
-    fn stat(&self, kernel: usize, path: &str) -> Result<Attributes> {
+    pub fn stat(&self, kernel: usize, path: &str) -> Result<Attributes> {
         match self.root(kernel, stat_of(path))? {
             PathAnswer::Attributes(found) => Ok(found),
             _ => panic!("no attributes"),
         }
     }
 
-    fn open(&self, kernel: usize, path: &str, flags: OpenFlags) -> Result<Arc<dyn File>> {
+    pub fn open(&self, kernel: usize, path: &str, flags: OpenFlags) -> Result<Arc<dyn File>> {
         match self.root(kernel, PathOp::Open { path: path.into(), flags, mode: 0o644, resolve: 0 })? {
             PathAnswer::File(file) => Ok(file),
             _ => panic!("no file"),
         }
     }
 
-    fn put(&self, path: &str, data: &[u8]) {
+    pub fn put(&self, path: &str, data: &[u8]) {
         let file = self.open(0, path, OpenFlags::CREAT | OpenFlags::RDWR).unwrap();
         assert_eq!(self.machine.run(file.write(data)), Ok(data.len()));
         // Read once, so that the next read notes nothing.
         assert_eq!(self.machine.run(file.read_at(&mut [0; 1], 0)), Ok(data.len().min(1)));
     }
 
-    fn close(&self, file: Arc<dyn File>) {
+    pub fn close(&self, file: Arc<dyn File>) {
         self.machine.run(async {
             file.closed(&caller(1)).await;
             crate::file::close(file).await;
@@ -186,7 +187,7 @@ impl World {
     }
 
     /// What kernel 1 sends while `act`ing for the second time.
-    fn messages<T>(&self, mut act: impl FnMut() -> T) -> u64 {
+    pub fn messages<T>(&self, mut act: impl FnMut() -> T) -> u64 {
         act();
         self.machine.settle();
         let before = self.machine.kernels[1].endpoint.stats().messages_sent();
@@ -403,7 +404,7 @@ fn the_file_that_another_kernel_gets_is_the_same_description() {
 }
 
 /// Next of a sequence of numbers that look random.
-fn random(state: &mut u64, below: u64) -> u64 {
+pub(super) fn random(state: &mut u64, below: u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;

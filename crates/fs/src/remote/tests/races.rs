@@ -4,7 +4,7 @@ use super::*;
 use crate::control::{EpollControl, SocketMessage};
 
 impl Machine {
-    fn dies(&self, dead: usize, known_by: &[usize]) {
+    pub(super) fn dies(&self, dead: usize, known_by: &[usize]) {
         let dead = KernelId(dead as u16);
         for by in known_by {
             self.kernels[*by].endpoint.declare_dead(dead);
@@ -14,7 +14,7 @@ impl Machine {
     }
 
     /// All of `survivors`, who know of it, are through with it.
-    fn is_mourned(&self, dead: usize, survivors: &[usize]) {
+    pub(super) fn is_mourned(&self, dead: usize, survivors: &[usize]) {
         let dead = KernelId(dead as u16);
         for by in survivors {
             self.run(self.kernels[*by].mourn(dead));

@@ -4,6 +4,7 @@
 //! descriptor may be closed, or be another's; the file is kept until the call is over. Both are steps here too: a call
 //! that has begun holds its file.
 
+mod locks;
 mod lost;
 mod splice;
 
@@ -15,6 +16,7 @@ use crate::{
     nodes::user::{call, Arg, Command},
     rng::Rng,
 };
+use locks::{LockKind, Locks};
 use machine::KernelId;
 use splice::Moving;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -95,6 +97,12 @@ pub enum Op {
     Poll {
         waits: bool,
     },
+    /// F_SETLK: a shared lock, an exclusive one, none.
+    Lock {
+        fd: i32,
+        kind: LockKind,
+        bytes: (u8, u8),
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -125,6 +133,7 @@ pub struct Files {
     moving: BTreeMap<Id, Moving>,
     /// By descriptor and open file, as epoll knows them.
     interests: BTreeMap<(i32, usize), u32>,
+    locks: Locks,
 }
 
 fn done(result: i64) -> Outcome {
@@ -299,6 +308,7 @@ impl Subject for Files {
             held: BTreeMap::new(),
             moving: BTreeMap::new(),
             interests: BTreeMap::new(),
+            locks: Locks::default(),
         }
     }
 
@@ -333,6 +343,10 @@ impl Subject for Files {
             }
             50..=68 if patient => Op::Read { fd, bytes },
             50..=58 if never_waits(fd) && self.process.len() == 1 => Op::Read { fd, bytes },
+            70..=79 => {
+                let fd = self.likely(thread, |kind| matches!(kind, Kind::File { .. }), fd, rng);
+                Op::Lock { fd, kind: *rng.pick(&LockKind::ALL), bytes: locks::range(rng) }
+            }
             50..=86 => Op::Write { fd, bytes: if flag { 8 } else { bytes }, value },
             87..=90 => Op::Seek { fd, to: (!flag).then_some(seek) },
             91..=95 => Op::Watch { kind: 1 + rng.below(3) as u8, fd: WATCHED[file], events },
@@ -392,6 +406,10 @@ impl Subject for Files {
                 let [poll, kind, fd] = [number(POLL), kind.into(), number(fd)].map(Arg::Value);
                 Command::new(call::EPOLL_CTL, &[poll, kind, fd, Arg::Input]).input(event)
             }
+            Op::Lock { fd, kind, bytes } => {
+                let arguments = [Arg::Value(number(fd)), Arg::Value(locks::F_SETLK), Arg::Input];
+                Command::new(call::FCNTL, &arguments).input(locks::argument(kind, bytes))
+            }
             Op::Poll { waits } => {
                 let timeout = Arg::Value(if waits { u64::MAX } else { 0 });
                 Command::new(call::EPOLL_WAIT, &[Arg::Value(number(POLL)), Arg::Output, Arg::Value(1), timeout])
@@ -416,7 +434,9 @@ impl Subject for Files {
         let others: BTreeSet<Id> = self.process.iter().filter(|(_, of)| **of == process).map(|(id, _)| *id).collect();
         self.end(&others);
         self.process.insert(process, process);
-        self.table(process).retain(|_, entry| !entry.cloexec);
+        let closed: Vec<Entry> =
+            self.table(process).extract_if(.., |_, entry| entry.cloexec).map(|(_, entry)| entry).collect();
+        closed.iter().for_each(|entry| self.unlock(process, entry.description));
         self.collect();
         process
     }
@@ -426,6 +446,7 @@ impl Subject for Files {
         let Some(fates) = self.fates(lost) else { return Vec::new() };
         self.end(ended);
         self.tables.retain(|process, _| !ended.contains(process));
+        self.locks.end(ended);
         self.collect_after(fates)
     }
 
@@ -438,8 +459,9 @@ impl Subject for Files {
     fn go_on(&mut self, thread: Id, op: Op) -> Option<Outcome> {
         let outcome = match op {
             Op::Pipe { cloexec, .. } => self.pipe(thread, cloexec),
-            Op::Close(_) => done(0),
-            Op::DupTo { to, .. } => done(to.into()),
+            Op::Close(_) => self.closed(thread, 0),
+            Op::DupTo { to, .. } => self.closed(thread, to.into()),
+            Op::Lock { kind, bytes, .. } => done(self.lock(thread, kind, bytes)),
             Op::Dup(_) => done(self.enter(thread, 0, self.held[&thread], false)),
             Op::DupFrom { least, .. } => done(self.enter(thread, least, self.held[&thread], false)),
             Op::Poll { .. } if self.is_dead(thread, POLL) => done(EIO),
@@ -519,7 +541,9 @@ impl Files {
                 None => done(EBADF),
             },
             Op::Watch { kind, fd, events } => done(self.watch(thread, kind, fd, events)),
-            Op::Read { fd, .. } | Op::Write { fd, .. } | Op::Seek { fd, .. } => self.find(thread, fd),
+            Op::Read { fd, .. } | Op::Write { fd, .. } | Op::Seek { fd, .. } | Op::Lock { fd, .. } => {
+                self.find(thread, fd)
+            }
             // Of the dups, dup2 alone finds the file and gives it its number in one step; so it is in Linux.
             Op::Dup(fd) | Op::DupFrom { from: fd, .. } => self.find(thread, fd),
             Op::Poll { .. } => Outcome::Waits,
@@ -527,9 +551,11 @@ impl Files {
         }
     }
 
-    /// Others see the new table before what was in it is closed, if nobody else has it.
+    /// Others see the new table before what was in it is closed, if nobody else has it, and before the process has lost its locks on it.
     fn let_go(&mut self, thread: Id, gone: Option<Entry>, result: i64) -> Outcome {
-        let Some(entry) = gone.filter(|entry| !self.is_open(entry.description)) else { return done(result) };
+        let file = |entry: &Entry| matches!(self.descriptions[&entry.description].kind, Kind::File { .. });
+        let told = |entry: &Entry| file(entry) || !self.is_open(entry.description);
+        let Some(entry) = gone.filter(told) else { return done(result) };
         self.held.insert(thread, entry.description);
         Outcome::Waits
     }

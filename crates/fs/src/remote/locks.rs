@@ -1,0 +1,382 @@
+//! Record locks of another kernel's file that this kernel keeps, so that its programs lock and unlock without a message.
+//!
+//! The owner of a file gives its locks to a kernel that has taken several in a row ([`crate::locks`]), with the answer to the last of
+//! these. From then on `fcntl(F_SETLK)` of processes here, and their closes, change the table here. Whoever else wants to know of
+//! the locks makes the owner fetch them. A lock that somebody here must wait for is waited for at the owner, which fetches them too.
+//!
+//! The dangerous interleaving is a fetch that overtakes what was given:
+//!
+//! ```text
+//! kernel K                                owner                          another process
+//!   FileLock -------------------------->  the fourth in a row: given
+//!                                                                        locks the file, too
+//!   no such token: NotYet  <------------- LocksFetch
+//!   ------------------------------------> they are what was given
+//! Given arrives: is not kept                                             <- else both have the lock
+//! ```
+//!
+//! So K notes what was asked for too early ([`State::early`]) as long as any of its questions is unanswered. K gives locks back by itself when
+//! it keeps very many; a fetch that meets this on its way waits for them to arrive.
+//!
+//! When K dies its processes die, and so do all others that have ever had a thread there: their locks end with it.
+
+use super::Remote;
+use crate::{
+    inode::held::{self, HeldLock, Owner},
+    locks::LockKeeper,
+    namespace, Caller, File, Inode, OpenFlags,
+};
+use abi::{LockConflict, LockMode, LockOp, RecordLock};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use machine::{errno::Result, sync::Lock, Errno, KernelId, Pid};
+use messages::fs::{FetchedLocks, FileLock, LockReply, LocksFetch, LocksReturn};
+
+/// Files whose locks a kernel keeps for others.
+const MOST: usize = 64;
+
+/// Registers what answers each message of the subject.
+pub fn register(remote: &Arc<Remote>) {
+    let serve = remote.endpoint.serve(remote);
+    serve.on::<FileLock, _, _>(|remote, from, FileLock { id, caller, op, here }| async move {
+        let file = remote.exports.get(id)?;
+        remote.lock_for(from, &*file, &caller, op, here).await
+    });
+    serve.on_sync(|remote, from, LocksFetch { token }| remote.locks.fetched(from, token));
+    serve.on_sync(|remote, from, LocksReturn { token, locks }| remote.given_locks.came_home(from, token, Some(locks)));
+}
+
+// The owner's side.
+
+/// Locks of files of this kernel that others keep.
+#[derive(Default)]
+pub(super) struct GivenLocks(Lock<Given>);
+
+#[derive(Default)]
+struct Given {
+    last: u64,
+    /// By token.
+    files: BTreeMap<u64, (KernelId, Weak<dyn Inode>)>,
+}
+
+struct Keeper {
+    remote: Weak<Remote>,
+    kernel: KernelId,
+    token: u64,
+}
+
+impl LockKeeper for Keeper {
+    fn kernel(&self) -> KernelId {
+        self.kernel
+    }
+
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn fetch(self: Arc<Self>) {
+        let Some(remote) = self.remote.upgrade() else { return };
+        let (kernel, token) = (self.kernel, self.token);
+        remote.clone().spawn(async move {
+            match remote.endpoint.call(kernel, LocksFetch { token }).await {
+                Ok(FetchedLocks::Here(locks)) => remote.given_locks.came_home(kernel, token, Some(locks)),
+                Ok(FetchedLocks::NotYet) => remote.given_locks.came_home(kernel, token, None),
+                Ok(FetchedLocks::Returning) => {}
+                // The kernel is dead: its processes still run elsewhere, until `lose`.
+                Err(_) => {}
+            }
+        });
+    }
+}
+
+impl GivenLocks {
+    fn came_home(&self, from: KernelId, token: u64, locks: Option<Vec<RecordLock>>) {
+        let inode = {
+            let mut given = self.0.lock();
+            match given.files.get(&token) {
+                Some((kernel, _)) if *kernel == from => given.files.remove(&token),
+                _ => None,
+            }
+        };
+        let inode = inode.and_then(|(_, inode)| inode.upgrade());
+        if let Some(table) = inode.as_ref().and_then(|inode| inode.locks()) {
+            table.came_home(token, locks);
+        }
+    }
+
+    /// `dead` has died, and so has every process that had locks there.
+    pub fn lose(&self, dead: KernelId) {
+        let tokens: Vec<u64> = {
+            let given = self.0.lock();
+            given.files.iter().filter(|(_, (kernel, _))| *kernel == dead).map(|(token, _)| *token).collect()
+        };
+        for token in tokens {
+            self.came_home(dead, token, Some(Vec::new()));
+        }
+    }
+}
+
+impl Remote {
+    /// [`FileLock`] of `from`.
+    async fn lock_for(
+        self: &Arc<Self>,
+        from: KernelId,
+        file: &dyn File,
+        caller: &Caller,
+        op: LockOp,
+        here: bool,
+    ) -> Result<LockReply> {
+        let of_process = matches!(op, LockOp::Set { description: false, .. } | LockOp::Get { description: false, .. });
+        let takes = matches!(op, LockOp::Set { description: false, mode: LockMode::Shared | LockMode::Exclusive, .. });
+        let inode = namespace::inode_of(file).filter(|_| of_process);
+        let table = inode.as_ref().and_then(|inode| inode.locks());
+        if let (false, Some(token)) = (here, table.and_then(|table| table.kept_by(from))) {
+            return Ok(LockReply::Yours(token));
+        }
+        let conflict = file.lock(caller, op).await?;
+        let (Some(inode), Some(table), true) = (&inode, table, takes) else { return Ok(LockReply::Done(conflict)) };
+        // No kernel opens the file by itself from the lock on until there is none any more, here or at the keeper: so every close is told.
+        match table.taken_by(from).then(|| self.give_locks(from, inode)).flatten() {
+            Some((token, locks)) => Ok(LockReply::Given { token, locks }),
+            None => Ok(LockReply::Done(conflict)),
+        }
+    }
+
+    fn give_locks(self: &Arc<Self>, to: KernelId, inode: &Arc<dyn Inode>) -> Option<(u64, Vec<RecordLock>)> {
+        let table = inode.locks()?;
+        let token = {
+            let mut given = self.given_locks.0.lock();
+            given.last += 1;
+            let token = given.last;
+            given.files.insert(token, (to, Arc::downgrade(inode)));
+            token
+        };
+        let keeper: Arc<dyn LockKeeper> = Arc::new(Keeper { remote: self.this.clone(), kernel: to, token });
+        let locks = table.give(&keeper);
+        // One that has died meanwhile may have lost its locks already (`lose`).
+        if locks.is_none() || !self.endpoint.is_alive(to) {
+            self.given_locks.came_home(to, token, None);
+            return None;
+        }
+        Some((token, locks?))
+    }
+}
+
+// The side of the kernel that keeps them.
+
+/// The record locks of one file.
+pub(super) struct KeptTable {
+    /// None: they are not kept any more.
+    held: Lock<Option<Vec<HeldLock>>>,
+}
+
+/// Locks of other kernels' files that this kernel keeps.
+#[derive(Default)]
+pub(super) struct KeptLocks(Lock<State>);
+
+#[derive(Default)]
+struct State {
+    tables: BTreeMap<(KernelId, u64), Arc<KeptTable>>,
+    /// Those that go back at the moment.
+    returning: BTreeSet<(KernelId, u64)>,
+    /// Fetched before they had arrived.
+    early: BTreeSet<(KernelId, u64)>,
+    /// Questions ([`FileLock`]) that have not been answered.
+    asking: usize,
+}
+
+/// A question is under way.
+struct Asking(Arc<Remote>);
+
+impl Asking {
+    fn new(remote: Arc<Remote>) -> Self {
+        remote.locks.0.lock().asking += 1;
+        Asking(remote)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut state = self.0.locks.0.lock();
+        state.asking -= 1;
+        if state.asking == 0 {
+            state.early.clear();
+        }
+    }
+}
+
+impl KeptLocks {
+    /// [`LocksFetch`].
+    fn fetched(&self, owner: KernelId, token: u64) -> FetchedLocks {
+        let mut state = self.0.lock();
+        if let Some(table) = state.tables.remove(&(owner, token)) {
+            let held = table.held.lock().take();
+            return FetchedLocks::Here(held.unwrap_or_default().iter().filter_map(HeldLock::of_process).collect());
+        }
+        if state.returning.contains(&(owner, token)) {
+            return FetchedLocks::Returning;
+        }
+        if state.asking > 0 {
+            state.early.insert((owner, token));
+        }
+        FetchedLocks::NotYet
+    }
+
+    fn find(&self, owner: KernelId, token: u64) -> Option<Arc<KeptTable>> {
+        self.0.lock().tables.get(&(owner, token)).cloned()
+    }
+
+    /// The owner is dead, and the files are no more.
+    pub fn owner_died(&self, owner: KernelId) {
+        let mut state = self.0.lock();
+        let gone: Vec<_> = state.tables.extract_if(.., |(of, _), _| *of == owner).collect();
+        for (_, table) in gone {
+            *table.held.lock() = None;
+        }
+        state.early.retain(|(of, _)| *of != owner);
+    }
+}
+
+impl Remote {
+    /// [`LockReply::Given`] has arrived.
+    fn locks_given(self: &Arc<Self>, owner: KernelId, token: u64, locks: Vec<RecordLock>) -> Option<Arc<KeptTable>> {
+        let held = locks.into_iter().map(HeldLock::from).collect();
+        let table = Arc::new(KeptTable { held: Lock::new(Some(held)) });
+        let many = {
+            let mut state = self.locks.0.lock();
+            // A dead owner's table would answer as if the file were still there.
+            if state.early.remove(&(owner, token)) || !self.endpoint.is_alive(owner) {
+                return None;
+            }
+            state.tables.insert((owner, token), table.clone());
+            // Tokens count up: of one owner's the first is the oldest.
+            let many = state.tables.len() > MOST;
+            let oldest = state.tables.keys().copied().find(|key| *key != (owner, token)).filter(|_| many);
+            oldest.and_then(|key| {
+                state.returning.insert(key);
+                Some((key, state.tables.remove(&key)?))
+            })
+        };
+        if let Some(((owner, token), old)) = many {
+            let held = old.held.lock().take().unwrap_or_default();
+            let locks = held.iter().filter_map(HeldLock::of_process).collect();
+            let remote = self.clone();
+            self.spawn(async move {
+                // Fails if the owner is dead.
+                let _ = remote.endpoint.call(owner, LocksReturn { token, locks }).await;
+                remote.locks.0.lock().returning.remove(&(owner, token));
+            });
+        }
+        Some(table)
+    }
+}
+
+impl KeptTable {
+    /// Does `op` here. None: the owner must be asked.
+    pub fn lock(&self, flags: OpenFlags, process: Pid, op: &LockOp) -> Option<Result<Option<LockConflict>>> {
+        let mut held = self.held.lock();
+        let held = held.as_mut()?;
+        let owner = Owner::Process(process);
+        match *op {
+            LockOp::Set { range, mode, wait, description: false } => {
+                let allowed = match mode {
+                    LockMode::Shared => flags.readable(),
+                    LockMode::Exclusive => flags.writable(),
+                    LockMode::Unlock => true,
+                };
+                if !allowed {
+                    return Some(Err(Errno::EBADF));
+                }
+                if range.start >= range.end {
+                    return Some(Err(Errno::EINVAL));
+                }
+                if mode == LockMode::Unlock {
+                    held::carve(held, owner, range);
+                    return Some(Ok(None));
+                }
+                // More would not travel in one message.
+                if held.len() + 2 > crate::locks::MOST_GIVEN {
+                    return None;
+                }
+                match (held::take(held, owner, range, mode == LockMode::Exclusive), wait) {
+                    (true, _) => Some(Ok(None)),
+                    (false, false) => Some(Err(Errno::EAGAIN)),
+                    (false, true) => None,
+                }
+            }
+            LockOp::Get { range, mode, description: false } => {
+                let exclusive = mode == LockMode::Exclusive;
+                let found = (mode != LockMode::Unlock).then(|| held::conflict(held, owner, range, exclusive));
+                Some(Ok(found.flatten().map(|found| found.conflict())))
+            }
+            _ => None,
+        }
+    }
+
+    /// A descriptor of the file was closed. False: the owner must be told.
+    pub fn closed(&self, process: Pid) -> bool {
+        match &mut *self.held.lock() {
+            Some(held) => {
+                held.retain(|lock| lock.owner != Owner::Process(process));
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl super::RemoteFile {
+    /// Whether the file's locks are kept here, and the process has none left: see [`KeptTable::closed`].
+    pub(super) fn closed_here(&self, caller: &Caller) -> bool {
+        self.kept.lock().as_ref().is_some_and(|table| table.closed(caller.process))
+    }
+
+    fn lock_here(&self, caller: &Caller, op: &LockOp) -> Option<Result<Option<LockConflict>>> {
+        let table = self.kept.lock().clone()?;
+        table.lock(self.flags(), caller.process, op)
+    }
+
+    pub(super) async fn lock_anywhere(&self, caller: &Caller, op: LockOp) -> Result<Option<LockConflict>> {
+        if let Some(answer) = self.lock_here(caller, &op) {
+            return answer;
+        }
+        let owner = self.name().owner;
+        let mut here = self.kept.lock().as_ref().is_some_and(|table| table.held.lock().is_some());
+        loop {
+            let message = FileLock { id: self.name().id, caller: caller.clone(), op, here };
+            let remote = self.remote.clone();
+            let asking = Asking::new(remote.clone());
+            let accept = move |reply: Result<LockReply>| -> Result<Answer> {
+                let _asking = &asking;
+                Ok(match reply? {
+                    LockReply::Done(conflict) => Answer::Done(conflict),
+                    LockReply::Given { token, locks } => Answer::Given(remote.locks_given(owner, token, locks)),
+                    LockReply::Yours(token) => Answer::Yours(remote.locks.find(owner, token)),
+                })
+            };
+            // A lock that is granted just when a signal comes is held, and reported as such.
+            let answer = self.remote.ask_and_stay(owner, message, accept, &caller.shield, true).await;
+            match answer.map_err(super::file::interrupted)?? {
+                Answer::Done(conflict) => return Ok(conflict),
+                Answer::Given(table) => {
+                    *self.kept.lock() = table;
+                    return Ok(None);
+                }
+                Answer::Yours(table) => *self.kept.lock() = table,
+            }
+            if let Some(answer) = self.lock_here(caller, &op) {
+                return answer;
+            }
+            here = true;
+        }
+    }
+}
+
+enum Answer {
+    Done(Option<LockConflict>),
+    Given(Option<Arc<KeptTable>>),
+    Yours(Option<Arc<KeptTable>>),
+}
