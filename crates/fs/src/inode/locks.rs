@@ -10,7 +10,7 @@
 //! A program that locks and unlocks a file of another kernel again and again (a database) would pay a message for each. So a kernel that
 //! alone sets record locks on a file is given them: from then on it sets and drops them by itself (remote/locks.rs), and the table here is empty
 //! ([`LockTable::give`]). Whoever wants to know of the file's locks, here or on a third kernel, has them
-//! fetched first ([`LockTable::at_home`]). Only locks of processes are given away, and only while nobody waits for one.
+//! fetched first ([`LockTable::at_home`]). They are given away only if all that are held are those of the process that has just taken one, and nobody waits for one.
 
 use super::held::{carve, conflict, take, HeldLock, Owner};
 use crate::inode::Inode;
@@ -70,9 +70,11 @@ impl Drop for Wait {
 pub trait LockKeeper: Send + Sync {
     /// The kernel that keeps them.
     fn kernel(&self) -> KernelId;
+    /// Whether that has not died.
+    fn is_alive(&self) -> bool;
     /// Names what was given away.
     fn token(&self) -> u64;
-    /// Begins to fetch the locks, and calls [`LockTable::came_home`] when they are here.
+    /// Begins to fetch the locks, and calls [`LockTable::came_home`] when they are here, or [`LockTable::keeper_died`].
     fn fetch(self: Arc<Self>);
 }
 
@@ -124,46 +126,56 @@ impl LockTable {
         state.held.is_empty() && state.kept.is_none()
     }
 
-    /// Does `act` when this kernel has the locks, which it fetches if another one keeps them.
+    /// Does `act` when this kernel has the locks, which it fetches if another one keeps them. If that has died the locks are here, without those
+    /// that it kept, when all survivors are through with the death.
     async fn at_home<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        let mut act = Some(act);
         loop {
-            let fetched = {
+            {
                 let mut state = self.state.lock();
-                match &mut state.kept {
-                    None => {
-                        let act = act.take().expect("it is done once");
-                        return act(&mut state);
-                    }
-                    Some(kept) if kept.fetching => None,
-                    Some(kept) => {
-                        kept.fetching = true;
-                        Some(kept.by.clone())
-                    }
+                if state.kept.is_none() {
+                    return act(&mut state);
                 }
-            };
-            if let Some(keeper) = fetched {
-                keeper.fetch();
             }
+            self.fetch();
             self.changed.wait_until(|| self.state.lock().kept.is_none().then_some(())).await;
         }
     }
 
-    /// A process on `kernel` has taken a record lock. True: it is time to give that kernel the locks.
-    pub fn taken_by(&self, kernel: KernelId) -> bool {
+    /// Begins to fetch the locks, unless somebody has.
+    fn fetch(&self) {
+        let keeper = {
+            let mut state = self.state.lock();
+            let kept = state.kept.as_mut().filter(|kept| !kept.fetching);
+            kept.map(|kept| {
+                kept.fetching = true;
+                kept.by.clone()
+            })
+        };
+        if let Some(keeper) = keeper {
+            keeper.fetch();
+        }
+    }
+
+    /// The kernel that keeps the locks has died.
+    pub fn keeper_died(&self) {
+        self.changed.wake_all();
+    }
+
+    /// `process` has taken a record lock, on `kernel`. True: it is time to give that kernel the locks.
+    pub fn taken_by(&self, kernel: KernelId, process: Pid) -> bool {
         let mut state = self.state.lock();
         let count = match state.last {
             Some((last, count)) if last == kernel => count.saturating_add(1),
             _ => 1,
         };
         state.last = Some((kernel, count));
-        count >= IN_A_ROW << state.fetched.min(16) && state.can_be_given()
+        count >= IN_A_ROW << state.fetched.min(16) && state.can_be_given(process)
     }
 
-    /// Gives the locks to `keeper`. None: not now.
-    pub fn give(&self, keeper: &Arc<dyn LockKeeper>) -> Option<Vec<RecordLock>> {
+    /// Gives the locks, all of which are those of `process`, to `keeper`. None: not now.
+    pub fn give(&self, keeper: &Arc<dyn LockKeeper>, process: Pid) -> Option<Vec<RecordLock>> {
         let mut state = self.state.lock();
-        if !state.can_be_given() {
+        if !state.can_be_given(process) {
             return None;
         }
         let locks: Vec<RecordLock> = state.held.iter().filter_map(HeldLock::of_process).collect();
@@ -261,9 +273,16 @@ impl LockTable {
         self.end_all(&|owner| owner == Owner::Process(process)).await;
     }
 
+    /// A dead kernel is not waited for: all that have locks there end with it, and the survivors are not through with the death before that.
     async fn end_all(&self, gone: &(dyn Fn(Owner) -> bool + Sync)) {
-        self.at_home(|_| ()).await;
-        self.release_all(gone);
+        self.fetch();
+        let here = || match &self.state.lock().kept {
+            None => Some(true),
+            Some(kept) => (!kept.by.is_alive()).then_some(false),
+        };
+        if self.changed.wait_until(here).await {
+            self.release_all(gone);
+        }
     }
 
     fn release_all(&self, gone: impl Fn(Owner) -> bool) {
@@ -279,13 +298,10 @@ impl LockTable {
 }
 
 impl State {
-    fn can_be_given(&self) -> bool {
-        let of_processes = self.held.iter().all(|held| matches!(held.owner, Owner::Process(_)));
-        self.kept.is_none()
-            && self.waiting == 0
-            && !self.held.is_empty()
-            && of_processes
-            && self.held.len() <= MOST_GIVEN
+    /// Only locks of one process that is on the kernel: those of others would be lost if that kernel died.
+    fn can_be_given(&self, process: Pid) -> bool {
+        let its_own = self.held.iter().all(|held| held.owner == Owner::Process(process));
+        self.kept.is_none() && self.waiting == 0 && !self.held.is_empty() && its_own && self.held.len() <= MOST_GIVEN
     }
 }
 

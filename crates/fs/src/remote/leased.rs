@@ -368,9 +368,14 @@ impl File for LeasedFile {
 
     /// Without a recall there are no locks on the file that a close would end.
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
-        match self.anchor.recalled.load(SeqCst) {
-            true => self.anchor.file.closed(caller),
-            false => crate::file::ready(()),
+        match (self.anchor.recalled.load(SeqCst), self.known()) {
+            (false, _) => crate::file::ready(()),
+            (true, None) => self.anchor.file.closed(caller),
+            // Its locks may be kept here.
+            (true, Some(real)) => {
+                let caller = caller.clone();
+                Box::pin(async move { real.closed(&caller).await })
+            }
         }
     }
 

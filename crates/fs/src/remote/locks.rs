@@ -18,7 +18,8 @@
 //! So K notes what was asked for too early ([`State::early`]) as long as any of its questions is unanswered. K gives locks back by itself when
 //! it keeps very many; a fetch that meets this on its way waits for them to arrive.
 //!
-//! When K dies its processes die, and so do all others that have ever had a thread there: their locks end with it.
+//! When K dies its processes die, and so do all others that have ever had a thread there: their locks end with it. So locks that processes of other kernels
+//! hold are not given away with the rest: the owner waits until there are none.
 
 use super::Remote;
 use crate::{
@@ -73,6 +74,10 @@ impl LockKeeper for Keeper {
         self.kernel
     }
 
+    fn is_alive(&self) -> bool {
+        self.remote.upgrade().is_some_and(|remote| remote.endpoint.is_alive(self.kernel))
+    }
+
     fn token(&self) -> u64 {
         self.token
     }
@@ -85,8 +90,8 @@ impl LockKeeper for Keeper {
                 Ok(FetchedLocks::Here(locks)) => remote.given_locks.came_home(kernel, token, Some(locks)),
                 Ok(FetchedLocks::NotYet) => remote.given_locks.came_home(kernel, token, None),
                 Ok(FetchedLocks::Returning) => {}
-                // The kernel is dead: its processes still run elsewhere, until `lose`.
-                Err(_) => {}
+                // The kernel is dead. Threads of its processes may still run elsewhere, until `lose`.
+                Err(_) => remote.given_locks.keeper_died(token),
             }
         });
     }
@@ -104,6 +109,13 @@ impl GivenLocks {
         let inode = inode.and_then(|(_, inode)| inode.upgrade());
         if let Some(table) = inode.as_ref().and_then(|inode| inode.locks()) {
             table.came_home(token, locks);
+        }
+    }
+
+    fn keeper_died(&self, token: u64) {
+        let inode = self.0.lock().files.get(&token).and_then(|(_, inode)| inode.upgrade());
+        if let Some(table) = inode.as_ref().and_then(|inode| inode.locks()) {
+            table.keeper_died();
         }
     }
 
@@ -139,13 +151,18 @@ impl Remote {
         let conflict = file.lock(caller, op).await?;
         let (Some(inode), Some(table), true) = (&inode, table, takes) else { return Ok(LockReply::Done(conflict)) };
         // No kernel opens the file by itself from the lock on until there is none any more, here or at the keeper: so every close is told.
-        match table.taken_by(from).then(|| self.give_locks(from, inode)).flatten() {
+        match table.taken_by(from, caller.process).then(|| self.give_locks(from, caller.process, inode)).flatten() {
             Some((token, locks)) => Ok(LockReply::Given { token, locks }),
             None => Ok(LockReply::Done(conflict)),
         }
     }
 
-    fn give_locks(self: &Arc<Self>, to: KernelId, inode: &Arc<dyn Inode>) -> Option<(u64, Vec<RecordLock>)> {
+    fn give_locks(
+        self: &Arc<Self>,
+        to: KernelId,
+        process: Pid,
+        inode: &Arc<dyn Inode>,
+    ) -> Option<(u64, Vec<RecordLock>)> {
         let table = inode.locks()?;
         let token = {
             let mut given = self.given_locks.0.lock();
@@ -155,7 +172,7 @@ impl Remote {
             token
         };
         let keeper: Arc<dyn LockKeeper> = Arc::new(Keeper { remote: self.this.clone(), kernel: to, token });
-        let locks = table.give(&keeper);
+        let locks = table.give(&keeper, process);
         // One that has died meanwhile may have lost its locks already (`lose`).
         if locks.is_none() || !self.endpoint.is_alive(to) {
             self.given_locks.came_home(to, token, None);

@@ -168,7 +168,8 @@ async fn get_lock(call: &Call<'_>, file: &Arc<dyn File>, description: bool) -> R
         return Err(Errno::EINVAL);
     }
     let range = range(file, &lock).await?;
-    let conflict = file.lock(&call.caller(), LockOp::Get { range, mode, description }).await?;
+    let caller = call.caller();
+    let conflict = call.unless_killed(file.lock(&caller, LockOp::Get { range, mode, description })).await??;
     let answer = match conflict {
         None => Flock { kind: F_UNLCK, ..lock },
         Some(conflict) => told(&conflict),

@@ -139,6 +139,19 @@ fn a_commit_of_a_database_costs_at_most_a_message_for_each_call() {
     assert!(messages <= 27, "{messages}");
 }
 
+#[test]
+fn locks_of_other_kernels_are_not_lost_with_the_one_that_takes_some_more() {
+    let world = lockable(3);
+    let files: Vec<_> = (0..3).map(|kernel| world.open(kernel, "/f", FLAGS).unwrap()).collect();
+    world.set(1, &files[1], LockMode::Shared, 0, 1).unwrap();
+    (0..9).for_each(|_| world.set(2, &files[2], LockMode::Exclusive, 2, 3).unwrap());
+    world.machine.dies(2, &[0, 1]);
+    world.machine.is_mourned(2, &[0, 1]);
+    world.machine.run(world.services.end_locks(&|process| process.0 == 2));
+    assert_eq!(world.set(3, &files[0], LockMode::Exclusive, 0, 5), Err(Errno::EAGAIN), "kernel 1 has it");
+    world.set(3, &files[0], LockMode::Exclusive, 1, 5).unwrap();
+}
+
 const CLIENTS: usize = 6;
 const BYTES: usize = 4;
 
