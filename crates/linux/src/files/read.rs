@@ -9,7 +9,7 @@ use crate::{call::Call, process::pidfd};
 use alloc::sync::Arc;
 use fs::{
     file::{Access, Destination, Transfer, NEEDS_BUFFER},
-    Events, File, Kind, Whence,
+    Events, File, Kind, OpenFlags, Whence,
 };
 use machine::{errno::Result, Errno};
 
@@ -127,8 +127,12 @@ pub(crate) async fn into(
     }
     let (space, asking, mut done) = (call.space(), LazyCaller::new(call), 0);
     let access = Access { at: offset, ..Access::by(&asking) };
+    let is_direct = file.flags().contains(OpenFlags::DIRECT);
     while done < wanted {
         let step = transfer::step_of(&**file, wanted - done);
+        if is_direct {
+            transfer::make_present(&space, segments, done, step).await;
+        }
         let mut program = ProgramBuffer::new(&space, segments, done);
         let read = match file.read_into(Destination::User(&mut program, step), access.after(done)) {
             Transfer::Done(result) => result,

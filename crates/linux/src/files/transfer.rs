@@ -21,7 +21,7 @@ use machine::{
     account::{Charge, OverLimit, Resource},
     collections::try_filled,
     errno::Result,
-    Errno, Frame, UserAddr, PAGE_SIZE,
+    Errno, Frame, PageRange, UserAddr, PAGE_SIZE,
 };
 use process::System;
 use vm::Space;
@@ -159,6 +159,21 @@ impl<'a> ProgramBuffer<'a> {
             let Some((next, rest)) = self.rest.split_first() else { return done };
             (self.at, self.left, self.rest) = (next.at, next.len, rest);
         }
+    }
+}
+
+/// Makes the memory present that the next `bytes` bytes from byte `done` of the buffers on are to be put to, as far as there is such memory: a disk that is read past the cache would be
+/// asked twice if that was found missing afterwards.
+pub(super) async fn make_present(space: &Arc<Space>, segments: &[Segment], done: usize, bytes: usize) {
+    let mut before = 0;
+    for segment in segments {
+        let (start, end) = (done.max(before), (done + bytes).min(before + segment.len));
+        if start < end {
+            let first = segment.at.add(start - before);
+            let range = PageRange::new(first.page(), first.add(end - start - 1).page().add(1));
+            space.populate(range, machine::Access::WRITE).await;
+        }
+        before += segment.len;
     }
 }
 
