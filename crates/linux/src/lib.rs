@@ -53,6 +53,7 @@ fn pseudo_file_systems(
     alloc::vec![
         ("/proc", proc as Arc<dyn fs::FileSystem>, "proc"),
         ("/sys", procfs::sys::tree(system, services, disks, arch::caches), "sysfs"),
+        ("/sys/fs/cgroup", procfs::cgroup::tree(system, services), "cgroup2"),
         ("/dev/pts", fs::tty::devpts::tree(services, terminals), "devpts"),
     ]
 }

@@ -85,6 +85,23 @@ impl fmt::Debug for Actor {
     }
 }
 
+/// A control group (cgroups(7)): the number by which kernels and frames know it. 0 is the root of the tree, to which all belongs that belongs to
+/// no other. A number is given again when nothing is charged to its last group any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GroupId(pub u16);
+
+impl GroupId {
+    /// The root of the tree.
+    pub const ROOT: GroupId = GroupId(0);
+    /// The largest number: 13 bits, so that it has room beside other things in the header of a message, and in what is kept for a frame.
+    pub const MAX: GroupId = GroupId((1 << 13) - 1);
+
+    /// Whether this is the root of the tree.
+    pub fn is_root(self) -> bool {
+        self == Self::ROOT
+    }
+}
+
 /// An address space, on all kernels: the kernel that made it (its home) and a number of that kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SpaceId {

@@ -39,7 +39,7 @@ pub use counted::{CountedFrame, FrameSlot, FrameTree};
 pub use cpu::{Access, Counter, Cpu, FpuState, Trap};
 pub use device::{ByteStream, Exchange, PageQueue};
 pub use errno::Errno;
-pub use ids::{Actor, CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
+pub use ids::{Actor, CpuId, GroupId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
 pub use shield::{HeldShield, Shield};
 pub use task::{join_all, pause, to_completion, yield_now, BoxFuture, Spawner};

@@ -20,6 +20,7 @@ use serde::{de::DeserializeOwned, Serialize};
 
 #[macro_use]
 mod define;
+pub mod cgroup;
 pub mod control;
 pub mod descriptor;
 pub mod fs;
@@ -121,6 +122,7 @@ const SUBJECTS: &[Subject] = &[
     fs::sockets::SUBJECT,
     timer::SUBJECT,
     ipc::SUBJECT,
+    cgroup::SUBJECT,
 ];
 
 /// In the order of [`SUBJECTS`].
@@ -137,6 +139,7 @@ const TEXTS: &[&[Texts]] = &[
     fs::sockets::TEXTS,
     timer::TEXTS,
     ipc::TEXTS,
+    cgroup::TEXTS,
 ];
 
 const COUNT: usize = {

@@ -194,6 +194,7 @@ impl Process {
             Change::NoNewPrivileges => shared.no_new_privileges = true,
             Change::LockFuture(flags) => shared.lock_future = flags,
             Change::Barriers(commands) => shared.barriers |= commands,
+            Change::Cgroup(group) => shared.cgroup = group,
             Change::Oom { adjust, least } => shared.oom = (adjust, least.unwrap_or(shared.oom.1)),
             Change::SharingGroup { part, sharing_group } => {
                 let known = &mut shared.sharing_groups[part as usize];

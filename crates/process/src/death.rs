@@ -117,6 +117,7 @@ impl System {
     /// No kernel runs anything that had something on `dead`: what that had of this one comes back.
     async fn take_back(&self, dead: KernelId) {
         self.memory.take_all_home(dead);
+        self.forget_cgroup_members(dead);
         self.descriptor_transfer.release_of(dead);
         self.descriptor_transfer.end_locks(&|process| self.origin(process) == Some(dead)).await;
         self.futexes.kernel_died().await;

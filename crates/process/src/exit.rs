@@ -117,7 +117,7 @@ impl Process {
     pub(crate) async fn member_gone(self: &Arc<Self>, gone: ThreadGone) {
         let ThreadGone { thread, name, usage, visited, status, last, .. } = gone;
         let Some(home) = self.home() else { return };
-        let (last, watchers) = {
+        let (last, watchers, fewer) = {
             let mut state = home.state.lock();
             if state.members.remove(&thread).is_none() {
                 return;
@@ -128,8 +128,13 @@ impl Process {
                 state.name = name;
                 state.last_scheduling = last.or(state.last_scheduling.take());
             }
-            (state.members.is_empty(), state.watchers.remove(&thread).unwrap_or_default())
+            let last = state.members.is_empty();
+            let fewer = (state.counted.in_group && !last).then(|| state.count_threads());
+            (last, state.watchers.remove(&thread).unwrap_or_default(), fewer)
         };
+        if let Some(fewer) = fewer {
+            self.tell_fewer_threads(fewer).await;
+        }
         self.tell_watchers(thread, watchers);
         for kernel in visited.iter() {
             if kernel == self.system.kernel {
@@ -209,6 +214,7 @@ impl Process {
         }
         home.members_changed.wake_all();
         self.space_released.wake_all();
+        self.end_in_cgroup().await;
         self.end_as_member().await;
         self.tell_parent_of_end().await;
     }
@@ -371,7 +377,10 @@ impl System {
 
     /// Drops a zombie that was waited for, or that nobody will wait for.
     pub(crate) fn forget(&self, process: Pid) {
-        self.processes.lock().remove(&process);
+        let record = self.processes.lock().remove(&process);
+        if record.is_some_and(|process| process.home().is_some_and(|home| home.state.lock().counted.in_group)) {
+            self.tell_cgroup_gone(process);
+        }
         self.born_here.lock().remove(&process);
         self.threads.lock().remove(&process);
     }

@@ -5,7 +5,8 @@ use crate::{death::KILLED, exit::INIT, home::Child, process::Directories, Contex
 use abi::signal::{AltStack, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
-use machine::{errno::Result, Errno, KernelSet, Pid, Registers};
+use machine::{errno::Result, Errno, GroupId, KernelSet, Pid, Registers};
+use messages::cgroup::Life;
 use messages::process::{
     AdoptChild, Change, ExitStatus, Gathered, Rounds, Shared, SharedPart, ThreadState, Usage, SHARED_PARTS,
 };
@@ -31,6 +32,8 @@ pub struct CloneRequest {
     pub clear_handlers: bool,
     /// Signal the parent gets when the child ends; 0: none.
     pub exit_signal: u8,
+    /// CLONE_INTO_CGROUP: the inode number of the group's directory.
+    pub cgroup: Option<u64>,
     /// Address for CLONE_CHILD_CLEARTID; 0: none.
     pub clear_child_tid: u64,
     /// Where the child starts: a copy of the parent's registers with stack, TLS and result set.
@@ -52,13 +55,7 @@ impl Thread {
         let state = self.child_state(request);
         let process = match request.thread {
             true => self.process.clone(),
-            false => match self.fork_process(tid, request, self.begin_fork(tid).await?).await {
-                Ok(child) => child,
-                Err(error) => {
-                    self.process.end_fork(tid).await;
-                    return Err(error);
-                }
-            },
+            false => self.begin_process(tid, request).await?,
         };
         let thread = Thread::new(tid, process.clone(), state, fpu);
         trace::sched_process_fork(self.tid.0, tid.0, process.id.0);
@@ -75,6 +72,9 @@ impl Thread {
         } else {
             // A new process stays beside its parent, whose memory it shares, until it executes a program.
             process.take_news(self.process.end_fork(tid).await).await;
+            if !process.cgroup().is_root() {
+                system.tell_cgroup_life(tid, Life::Born).await;
+            }
             // Linux undoes the fork of a process that was killed meanwhile.
             if self.process.has(Flags::ENDING) {
                 process.end(ExitStatus::Signal { signal: Signal::KILL, core: false }).await;
@@ -133,7 +133,31 @@ impl Thread {
         state
     }
 
-    async fn fork_process(self: &Arc<Self>, id: Pid, request: &CloneRequest, rounds: Rounds) -> Result<Arc<Process>> {
+    async fn begin_process(self: &Arc<Self>, id: Pid, request: &CloneRequest) -> Result<Arc<Process>> {
+        let group = self.cgroup_for_child(id, request.cgroup).await?;
+        let made = match self.begin_fork(id).await {
+            Ok(rounds) => {
+                let made = self.fork_process(id, request, rounds, group).await;
+                if made.is_err() {
+                    self.process.end_fork(id).await;
+                }
+                made
+            }
+            Err(error) => Err(error),
+        };
+        if made.is_err() && !group.is_root() {
+            self.process.system.tell_cgroup_life(id, Life::Gone).await;
+        }
+        made
+    }
+
+    async fn fork_process(
+        self: &Arc<Self>,
+        id: Pid,
+        request: &CloneRequest,
+        rounds: Rounds,
+        cgroup: GroupId,
+    ) -> Result<Arc<Process>> {
         let parent = &self.process;
         let system = &parent.system;
         // Opened before there is anything to undo.
@@ -166,6 +190,7 @@ impl Thread {
         // A sibling's end sends what its maker's would.
         let exit_signal = if request.sibling { shared.exit_signal } else { request.exit_signal };
         shared.exit_signal = exit_signal;
+        shared.cgroup = cgroup;
         shared.executed = false;
         shared.sharing_groups = [None; SHARED_PARTS];
         shared.child_subreaper = false;
@@ -182,6 +207,7 @@ impl Thread {
         if let Some(home) = child.home() {
             let mut state = home.state.lock();
             state.rounds = rounds;
+            state.counted.in_group = !cgroup.is_root();
             let mine = self.state.lock();
             state.credentials = mine.credentials.clone();
             state.name = mine.name.clone();
@@ -301,7 +327,7 @@ impl crate::System {
             home.credentials = state.credentials.clone();
             home.name = state.name.clone();
         }
-        process.member_born(id, self.kernel)?;
+        process.member_born(id, self.kernel, false).unwrap_or(Ok(()))?;
         let fpu = machine::FpuState::initial(self.cpu.fpu_size());
         let thread = Thread::new(id, process.clone(), state, fpu);
         self.born_here.lock().insert(id, id);

@@ -1,12 +1,13 @@
 //! What only the home kernel knows of a process: its members, its children, and how it ended.
 
-use crate::Process;
+use crate::{cgroup::Counted, Process};
 use abi::{signal::Pending, Credentials};
 use alloc::{
     collections::{BTreeMap, BTreeSet},
     vec::Vec,
 };
 use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
+use messages::cgroup::ThreadCount;
 use messages::process::{
     ChildEvent, ExitStatus, LastSchedulingParameters, Moved, PendingSet, PendingSignals, RoundSignal, Rounds,
     StopState, ThreadBorn, Usage,
@@ -62,6 +63,8 @@ pub(crate) struct HomeState {
     pub rounds: Rounds,
     /// Forks under way, and the signals for many that came meanwhile.
     pub forks: BTreeMap<Pid, Vec<RoundSignal>>,
+    /// For its control group (cgroup/mod.rs).
+    pub counted: Counted,
     /// How many signals' effects on the process are being decided ([`Deciding`](crate::births::Deciding)).
     pub deciding: u32,
 }
@@ -93,6 +96,12 @@ impl HomeState {
         self.zombie.is_none() && self.handed_out.as_ref().is_some_and(|children| children.contains(&child))
     }
 
+    /// Threads that live, and those that are being born.
+    pub fn count_threads(&mut self) -> ThreadCount {
+        self.counted.version += 1;
+        ThreadCount { threads: self.members.len() as u32 + self.counted.births, version: self.counted.version }
+    }
+
     pub fn stop_state(&self) -> StopState {
         StopState { stopped: self.stop_signal.is_some(), order: self.stops, continues: self.pending.continues() }
     }
@@ -116,23 +125,29 @@ impl Process {
     pub(crate) async fn add_member(&self, thread: Pid) -> Result<()> {
         let system = &self.system;
         if self.home().is_some() {
-            return self.member_born(thread, system.kernel);
+            return self.admit_member(thread, system.kernel).await;
         }
         let born = ThreadBorn { process: self.id, thread, at: system.kernel };
         system.endpoint.call(self.home, born).await.map_err(Errno::from)?
     }
 
-    pub(crate) fn member_born(&self, thread: Pid, at: KernelId) -> Result<()> {
-        let home = self.home().ok_or(Errno::ESRCH)?;
+    /// None: the process is in a control group, which has not been asked (`admitted`).
+    pub(crate) fn member_born(&self, thread: Pid, at: KernelId, admitted: bool) -> Option<Result<()>> {
+        let Some(home) = self.home() else { return Some(Err(Errno::ESRCH)) };
         let mut state = home.state.lock();
+        match admitted {
+            true => state.counted.births -= 1,
+            false if state.counted.in_group => return None,
+            false => {}
+        }
         // A thread born after the end was decided would be missed by it. So would one that the home hears of after an
         // execve has told all kernels to end their threads, and the execve would wait for it for ever; its parent
         // ends before it sees the error.
         if self.has(crate::Flags::ENDING) || self.survivor.lock().is_some() {
-            return Err(Errno::EAGAIN);
+            return Some(Err(Errno::EAGAIN));
         }
         state.members.insert(thread, Member { at, moves: 0 });
-        Ok(())
+        Some(Ok(()))
     }
 
     /// At home: the thread that a new process begins with.

@@ -20,6 +20,7 @@ mod arch;
 mod balance;
 mod barrier;
 mod births;
+pub mod cgroup;
 mod change;
 mod death;
 mod exit;

@@ -5,6 +5,7 @@ use crate::System;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
 use messages::{
+    cgroup::*,
     descriptor::*,
     inspect::*,
     process::*,
@@ -57,7 +58,7 @@ pub(crate) fn register(system: &Arc<System>) {
         None => Default::default(),
     });
     answer!(ThreadBorn, |system, _from, ask| match process!(system, ask) {
-        Some(process) => process.member_born(ask.thread, ask.at),
+        Some(process) => process.admit_member(ask.thread, ask.at).await,
         None => Err(Errno::ESRCH),
     });
     answer!(ThreadGone, |system, _from, ask| if let Some(process) = process!(system, ask) {
@@ -135,6 +136,21 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(AskTalker, |system, from, ask| system.talker_here(ask.thread, from));
     answer!(Gather, |system, from, ask| system.send_gathered(ask.thread, from));
     answer!(ChangeScheduling, |system, _from, ask| system.route_scheduling_change(ask).await);
+
+    serve.on_sync(|system, _, ask: CgroupFork| {
+        system.with_cgroups(|tree| tree.fork(ask.parent, ask.child, ask.into.as_ref()))
+    });
+    serve.on_sync(|system, _, ask: CgroupLife| system.cgroup_life(ask.process, ask.life));
+    serve.on_sync(|system, _, ask: CgroupThreads| {
+        system.with_cgroups(|tree| tree.set_threads(ask.process, ask.count, ask.asks))
+    });
+    serve.on_sync(|system, _, ask: CgroupEnter| system.with_cgroups(|tree| tree.enter(ask.process, ask.to, ask.count)));
+    answer!(CgroupMove, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.move_to_cgroup(ask.to).await,
+        None => Err(Errno::ESRCH),
+    });
+    answer!(CgroupKill, |system, _from, ask| system.kill_here(ask.processes).await);
+    answer!(CgroupMembers, |system, _from, ask| system.cgroup_members_here(ask.group));
 
     answer!(TimerCall, |system, _from, ask| match process!(system, ask) {
         Some(process) => process.timer_here(ask.op).await,

@@ -107,6 +107,7 @@ pub struct System {
     pub(crate) arrivals: crate::migrate::Arrivals,
     pub(crate) replicas: crate::replica::Replicas,
     pub(crate) pressure: crate::pressure::Pressure,
+    pub(crate) cgroups: crate::cgroup::Cgroups,
     /// Which process each thread id of our range belongs to.
     pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
     pub(crate) tables: crate::files::Tables,
@@ -215,6 +216,7 @@ impl System {
             arrivals: Default::default(),
             replicas: Default::default(),
             pressure: Default::default(),
+            cgroups: Default::default(),
             born_here: Lock::default(),
             tables: Default::default(),
             deaths: Default::default(),

@@ -6,5 +6,6 @@
 
 extern crate alloc;
 
+pub mod cgroup;
 pub mod proc;
 pub mod sys;

@@ -5,6 +5,7 @@
 //! that it is [`Directory::fixed`]. A file's text is made when a reader is at its start, and kept by that
 //! open file, so a text that changes is still read in one piece.
 
+mod changes;
 mod places;
 mod text;
 
@@ -17,6 +18,7 @@ use crate::{
     Attributes, Caller, File, FileSystem, FileSystemInfo, Inode, Kind, OpenFlags, Services, SetAttributes, Timestamp,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+pub use changes::Changes;
 use core::any::Any;
 use machine::{errno::Result, BoxFuture, Errno, Pid, PAGE_SIZE};
 use places::PlacesFile;
@@ -38,6 +40,16 @@ pub struct Node {
     pub gid: u32,
     pub style: Style,
     pub body: Body,
+    /// Who knows to whom it belongs now; None: that never changes.
+    pub keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// Permission bits, user and group of a node that chmod and chown change.
+pub trait Keeper: Send + Sync {
+    /// What they are now; None: as when the node was made, for it is no more.
+    fn get(&self) -> Option<(u32, u32, u32)>;
+    /// Changes those that are given.
+    fn set(&self, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
 }
 
 /// Which of Linux's ways to generate a text this file follows. They differ in where one can seek, and in the answer to what
@@ -67,20 +79,44 @@ pub enum Body {
 
 impl Node {
     pub fn directory(ino: u64, directory: impl Directory + 'static) -> Node {
-        Node { ino, mode: 0o555, uid: 0, gid: 0, style: Style::Machine, body: Body::Directory(Arc::new(directory)) }
+        Node {
+            ino,
+            mode: 0o555,
+            uid: 0,
+            gid: 0,
+            style: Style::Machine,
+            body: Body::Directory(Arc::new(directory)),
+            keeper: None,
+        }
     }
 
     pub fn file(ino: u64, content: impl Content + 'static) -> Node {
-        Node { ino, mode: 0o444, uid: 0, gid: 0, style: Style::Machine, body: Body::File(Arc::new(content)) }
+        Node {
+            ino,
+            mode: 0o444,
+            uid: 0,
+            gid: 0,
+            style: Style::Machine,
+            body: Body::File(Arc::new(content)),
+            keeper: None,
+        }
     }
 
     pub fn link(ino: u64, link: impl Link + 'static) -> Node {
-        Node { ino, mode: 0o777, uid: 0, gid: 0, style: Style::Machine, body: Body::Link(Arc::new(link)) }
+        Node { ino, mode: 0o777, uid: 0, gid: 0, style: Style::Machine, body: Body::Link(Arc::new(link)), keeper: None }
     }
 
     /// A character device.
     pub fn device(ino: u64, rdev: (u32, u32), device: impl Device + 'static) -> Node {
-        Node { ino, mode: 0o600, uid: 0, gid: 0, style: Style::Machine, body: Body::Device(rdev, Arc::new(device)) }
+        Node {
+            ino,
+            mode: 0o600,
+            uid: 0,
+            gid: 0,
+            style: Style::Machine,
+            body: Body::Device(rdev, Arc::new(device)),
+            keeper: None,
+        }
     }
 
     pub fn mode(self, mode: u32) -> Node {
@@ -93,6 +129,10 @@ impl Node {
 
     pub fn owned(self, uid: u32, gid: u32) -> Node {
         Node { uid, gid, ..self }
+    }
+
+    pub fn kept(self, keeper: Arc<dyn Keeper>) -> Node {
+        Node { keeper: Some(keeper), ..self }
     }
 
     fn kind(&self) -> Kind {
@@ -117,6 +157,18 @@ pub trait Directory: Send + Sync {
     /// Do the names never change?
     fn fixed(&self) -> bool {
         false
+    }
+    /// Whether directories are made and removed in it (cgroup2).
+    fn takes_directories(&self) -> bool {
+        false
+    }
+    /// mkdir, of a name that is not there.
+    fn make<'a>(&'a self, _name: &'a [u8], _new: &'a NewNode) -> BoxFuture<'a, Result<Node>> {
+        ready(Err(Errno::EPERM))
+    }
+    /// rmdir.
+    fn unmake<'a>(&'a self, _name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
+        ready(Err(Errno::EPERM))
     }
     /// Hard links beside the two of every directory: its subdirectories, if they are counted.
     fn subdirectories(&self) -> u32 {
@@ -151,6 +203,10 @@ pub trait Content: Send + Sync {
     /// One write(2) is one message, as in procfs.
     fn write<'a>(&'a self, _caller: &'a Caller, _data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::EIO))
+    }
+    /// Of a text whose changes are told to who polls or watches (inotify) it.
+    fn changes(&self) -> Option<&Arc<Changes>> {
+        None
     }
     /// Looked at when it is opened. Bytes that are where they are, instead of a text: /proc/PID/mem.
     fn open<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Option<Arc<dyn Places>>>> {
@@ -331,16 +387,18 @@ impl SyntheticInode {
         {
             return Attributes { dev: self.tree.device, ino: node.ino, ..attributes };
         }
+        let (mode, uid, gid) =
+            node.keeper.as_ref().and_then(|keeper| keeper.get()).unwrap_or((node.mode, node.uid, node.gid));
         let nlink = self.directory().map_or(1, |directory| 2 + directory.subdirectories());
         // Nothing is known about when a generated text changed: it is as of now, as in procfs.
         let now = if nlink > 1 { self.tree.born } else { self.tree.services.clock.realtime() };
         Attributes {
             dev: self.tree.device,
             ino: node.ino,
-            mode: node.kind() as u32 | node.mode,
+            mode: node.kind() as u32 | mode,
             nlink,
-            uid: node.uid,
-            gid: node.gid,
+            uid,
+            gid,
             rdev: match node.body {
                 Body::Device(rdev, _) => rdev,
                 _ => (0, 0),
@@ -380,6 +438,11 @@ impl Inode for SyntheticInode {
         if let Body::Device(_, device) = &self.node.body {
             return ready(device.set(set));
         }
+        if let Some(keeper) = &self.node.keeper {
+            let SetAttributes { mode, uid, gid, .. } = set;
+            // Times are as of now, whatever is set.
+            return ready(keeper.set(mode, uid, gid));
+        }
         // open(O_TRUNC) of a text, as `echo 1 >/proc/sys/...` does, changes nothing.
         let only_size = SetAttributes { size: set.size, ..SetAttributes::default() };
         ready(if set == only_size { Ok(()) } else { Err(Errno::EPERM) })
@@ -400,7 +463,15 @@ impl Inode for SyntheticInode {
     fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         Box::pin(async move {
             let node = self.directory()?.lookup(caller, name).await?;
-            Ok(Arc::new(SyntheticInode { tree: self.tree.clone(), node }) as Arc<dyn Inode>)
+            let changes = match &node.body {
+                Body::File(content) => content.changes().cloned(),
+                _ => None,
+            };
+            let inode: Arc<dyn Inode> = Arc::new(SyntheticInode { tree: self.tree.clone(), node });
+            if let Some(changes) = changes {
+                changes.are_of(&inode);
+            }
+            Ok(inode)
         })
     }
 
@@ -438,9 +509,26 @@ impl Inode for SyntheticInode {
         }
     }
 
-    fn create<'a>(&'a self, _name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+    fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        if let Some(directory) = self.directory().ok().filter(|directory| directory.takes_directories()) {
+            return match new.kind {
+                Kind::Directory => Box::pin(async move {
+                    let node = directory.make(name, &new).await?;
+                    Ok(Arc::new(SyntheticInode { tree: self.tree.clone(), node }) as Arc<dyn Inode>)
+                }),
+                Kind::Regular => ready(Err(Errno::EACCES)),
+                _ => ready(Err(Errno::EPERM)),
+            };
+        }
         let missing = new.kind == Kind::Regular || self.is_closed();
         ready(Err(if missing { Errno::ENOENT } else { Errno::EPERM }))
+    }
+
+    fn unlink<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        match self.directory() {
+            Ok(directory) if node.kind() == Kind::Directory => directory.unmake(name),
+            _ => ready(Err(Errno::EPERM)),
+        }
     }
 
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {

@@ -4,11 +4,18 @@ use super::{Content, Made, Style, MOST_BYTES};
 use crate::{
     anonymous::StatusFlags,
     file::{ready, Access, Destination, Source, Transfer, APPEND_AT},
-    Attributes, Caller, File, Object, OpenFlags, Whence,
+    Attributes, Caller, Events, File, Object, OpenFlags, Whence,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::any::Any;
-use machine::{errno::Result, sync::AsyncLock, BoxFuture, Errno, PAGE_SIZE};
+use core::{
+    any::Any,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, WaitQueue},
+    BoxFuture, Errno, PAGE_SIZE,
+};
 
 #[derive(Default)]
 struct Reading {
@@ -26,6 +33,8 @@ pub(super) struct TextFile {
     attributes: Attributes,
     flags: StatusFlags,
     reading: AsyncLock<Reading>,
+    /// Version of the text that was read last ([`Changes`]).
+    seen: AtomicU64,
 }
 
 impl TextFile {
@@ -37,7 +46,15 @@ impl TextFile {
         flags: OpenFlags,
     ) -> Self {
         let (content, opener, flags) = (content.clone(), opener.clone(), StatusFlags::new(flags));
-        TextFile { content, opener, style, attributes, flags, reading: AsyncLock::new(Reading::default()) }
+        TextFile {
+            content,
+            opener,
+            style,
+            attributes,
+            flags,
+            reading: AsyncLock::new(Reading::default()),
+            seen: AtomicU64::new(0),
+        }
     }
 
     /// May be written at all.
@@ -59,6 +76,9 @@ impl TextFile {
         }
         let made = reading.made.get_or_insert_default();
         let end = at.saturating_add(buf.len() as u64);
+        if let Some(changes) = self.content.changes() {
+            self.seen.store(changes.version(), Ordering::Relaxed);
+        }
         // The beginning also for who reads nothing: some files have an error in place of a text.
         while let Some(mark) = reading.mark.filter(|mark| *mark == 0 || (made.text.len() as u64) < end) {
             reading.mark = self.content.extend(&self.opener, made, mark).await?;
@@ -152,6 +172,20 @@ impl File for TextFile {
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         ready(Err(if self.style == Style::Machine { Errno::EIO } else { Errno::ENODEV }))
+    }
+
+    fn poll(&self) -> Events {
+        let always = Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM;
+        match self.content.changes() {
+            Some(changes) if changes.version() != self.seen.load(Ordering::Relaxed) => {
+                always | Events::PRI | Events::ERR
+            }
+            _ => always,
+        }
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        self.content.changes().map(|changes| &changes.queue)
     }
 
     fn status(&self) -> Option<&StatusFlags> {

@@ -2,13 +2,15 @@
 
 use crate::{arch, call::Call, table::unsupported};
 use abi::signal::Signal;
-use fs::{event::PidFd, OpenFlags};
+use alloc::vec::Vec;
+use fs::{event::PidFd, Kind, OpenFlags, PathAnswer, PathOp};
 use machine::{errno::Result, Errno, Pid, UserAddr, UserRegisters};
 use messages::{
     inspect::{Inspect, Inspection},
     process::{ExitStatus, SharedPart},
 };
 use process::{CloneRequest, Thread};
+use procfs::cgroup::MAGIC as CGROUP2_MAGIC;
 use zerocopy::{FromBytes, IntoBytes};
 
 const CSIGNAL: u64 = 0xff;
@@ -48,6 +50,7 @@ struct Request {
     parent_tid: UserAddr,
     child_tid: UserAddr,
     pidfd: UserAddr,
+    cgroup: Option<u64>,
 }
 
 pub(crate) async fn clone(call: &mut Call<'_>) -> Result<u64> {
@@ -63,6 +66,7 @@ pub(crate) async fn clone(call: &mut Call<'_>) -> Result<u64> {
         tls,
         parent_tid: UserAddr(parent_tid),
         child_tid: UserAddr(child_tid),
+        cgroup: None,
     };
     start(call, request).await
 }
@@ -103,7 +107,8 @@ pub(crate) async fn clone3(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let bytes = call.bytes(call.pointer(0), size, 4096).await?;
-    let known = core::mem::size_of::<CloneArgs>();
+    let known_size = core::mem::size_of::<CloneArgs>();
+    let known = known_size;
     if bytes.iter().skip(known).any(|&byte| byte != 0) {
         return Err(Errno::E2BIG);
     }
@@ -123,9 +128,16 @@ pub(crate) async fn clone3(call: &mut Call<'_>) -> Result<u64> {
     if args.set_tid_size > MAX_PID_NS_LEVEL || (args.set_tid == 0) != (args.set_tid_size == 0) {
         return Err(Errno::EINVAL);
     }
-    if args.set_tid_size != 0 || args.flags & INTO_CGROUP != 0 {
-        return Err(unsupported(call, "clone3 with set_tid or cgroup", Errno::EPERM));
+    if args.flags & INTO_CGROUP != 0 && (args.cgroup > i32::MAX as u64 || size < known_size) {
+        return Err(Errno::EINVAL);
     }
+    if args.set_tid_size != 0 {
+        return Err(unsupported(call, "clone3 with set_tid", Errno::EPERM));
+    }
+    let cgroup = match args.flags & INTO_CGROUP != 0 {
+        true => Some(group_of(call, args.cgroup as i32).await?),
+        false => None,
+    };
     let request = Request {
         pidfd: UserAddr(args.pidfd),
         flags: args.flags,
@@ -134,8 +146,23 @@ pub(crate) async fn clone3(call: &mut Call<'_>) -> Result<u64> {
         tls: args.tls,
         parent_tid: UserAddr(args.parent_tid),
         child_tid: UserAddr(args.child_tid),
+        cgroup,
     };
     start(call, request).await
+}
+
+/// CLONE_INTO_CGROUP: the inode number of the group's directory that is open as `fd`.
+async fn group_of(call: &Call<'_>, fd: i32) -> Result<u64> {
+    let file = call.file_or_name_at(fd).await?;
+    let base = call.base_of(fd, &[]).await?;
+    let info = call.system().paths.run(&call.caller(), &base, PathOp::StatFs { path: Vec::new() }).await?;
+    let attributes = file.attributes().await?;
+    match info {
+        PathAnswer::FileSystem(info) if info.kind == CGROUP2_MAGIC && attributes.kind() == Kind::Directory => {
+            Ok(attributes.ino)
+        }
+        _ => Err(Errno::EBADF),
+    }
 }
 
 async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
@@ -174,6 +201,7 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
         sibling: has(PARENT),
         clear_handlers: has(CLEAR_SIGHAND),
         exit_signal: request.exit_signal as u8,
+        cgroup: request.cgroup,
         clear_child_tid: if has(CHILD_CLEARTID) { request.child_tid.0 } else { 0 },
         registers,
     };

@@ -6,7 +6,7 @@ use abi::{
     Credentials,
 };
 use alloc::{borrow::Cow, vec::Vec};
-use machine::{KernelId, Pid, SpaceId};
+use machine::{GroupId, KernelId, Pid, SpaceId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -48,6 +48,8 @@ pub struct Shared {
     pub barriers: u32,
     /// oom_score_adj, and the least that it may be made without CAP_SYS_RESOURCE.
     pub oom: (i16, i16),
+    /// The control group that it is in.
+    pub cgroup: GroupId,
     /// For each [`SharedPart`], the processes that it has that in common with.
     pub sharing_groups: [Option<SharingGroupId>; SHARED_PARTS],
     /// Start time, ns since boot.
@@ -74,20 +76,21 @@ struct Numbers {
     oom: [i16; 2],
     sharing_group_homes: [u16; SHARED_PARTS],
     exit_signal: u16,
+    cgroup: u16,
     /// Bits for what is a `bool` in [`Shared`], and for the sharing groups that it is in.
-    is: u32,
+    is: u16,
 }
 
-const EXECUTED: u32 = 1;
-const SUBREAPER: u32 = 2;
-const DUMPABLE: u32 = 4;
-const NO_NEW_PRIVILEGES: u32 = 8;
-const IN_SHARING_GROUP: [u32; SHARED_PARTS] = [16, 32, 64];
-const MONITORED: u32 = 128;
+const EXECUTED: u16 = 1;
+const SUBREAPER: u16 = 2;
+const DUMPABLE: u16 = 4;
+const NO_NEW_PRIVILEGES: u16 = 8;
+const IN_SHARING_GROUP: [u16; SHARED_PARTS] = [16, 32, 64];
+const MONITORED: u16 = 128;
 
 impl Numbers {
     fn of(shared: &Shared) -> Self {
-        let bit = |is: bool, bit: u32| if is { bit } else { 0 };
+        let bit = |is: bool, bit: u16| if is { bit } else { 0 };
         let in_sharing_group = |which: usize| bit(shared.sharing_groups[which].is_some(), IN_SHARING_GROUP[which]);
         Numbers {
             limits: shared.limits.map(Into::into),
@@ -107,6 +110,7 @@ impl Numbers {
                 .sharing_groups
                 .map(|sharing_group| sharing_group.map_or(0, |sharing_group| sharing_group.home.0)),
             exit_signal: shared.exit_signal.into(),
+            cgroup: shared.cgroup.0,
             is: bit(shared.executed, EXECUTED)
                 | bit(shared.child_subreaper, SUBREAPER)
                 | bit(shared.dumpable, DUMPABLE)
@@ -163,6 +167,7 @@ impl<'de> Deserialize<'de> for Shared {
             lock_future: numbers.lock_future,
             barriers: numbers.barriers,
             oom: numbers.oom.into(),
+            cgroup: GroupId(numbers.cgroup),
             sharing_groups: core::array::from_fn(|which| numbers.sharing_group(which)),
             started: numbers.started,
         })
@@ -190,6 +195,7 @@ impl Shared {
             lock_future: 0,
             barriers: 0,
             oom: (0, 0),
+            cgroup: GroupId::ROOT,
             sharing_groups: [None; SHARED_PARTS],
             started: 0,
         }
@@ -299,6 +305,8 @@ pub enum Change {
         /// The least that it may be made without CAP_SYS_RESOURCE; None: unchanged.
         least: Option<i16>,
     },
+    /// Another control group, which the owner of the tree has entered it into.
+    Cgroup(GroupId),
     /// The process joins a sharing group, if it is in none yet, or leaves it.
     SharingGroup {
         /// What the members have in common.
@@ -364,6 +372,7 @@ mod tests {
             lock_future: 3,
             barriers: 15,
             oom: (-1000, 1000),
+            cgroup: GroupId::MAX,
             sharing_groups: [None, Some(SharingGroupId { home: KernelId(16), serial: u64::MAX }), None],
             started: 17,
             ..plain.clone()

@@ -153,8 +153,9 @@ pub(super) async fn wchan(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
 }
 
 pub(super) async fn cgroup(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
-    subject.alive(&caller).await?;
-    Ok(b"0::/\n".to_vec())
+    let view = subject.view(&caller).await?;
+    let path = subject.proc.system.with_cgroups(|tree| tree.path(view.shared.cgroup));
+    Ok([b"0::", &path[..], b"\n"].concat())
 }
 
 /// Nobody has logged in: (uid_t) -1.

@@ -1,0 +1,102 @@
+//! Control groups (cgroups(7)): which group a process is in, and what a group's processes have. The primary owns the tree.
+
+use abi::Credentials;
+use alloc::vec::Vec;
+use machine::{errno, GroupId, Pid};
+use serde::{Deserialize, Serialize};
+
+/// What happens to a process that is in a group, or is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Life {
+    /// Its fork is over: it can be killed from now on.
+    Born,
+    /// Its last thread has ended.
+    Ended,
+    /// It was waited for, or its fork has failed.
+    Gone,
+}
+
+/// The group that a child is to be in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntoCgroup {
+    /// Inode number of its directory.
+    pub ino: u64,
+    /// Who wants that, for permissions.
+    pub who: Credentials,
+}
+
+/// How many threads a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadCount {
+    /// Those that live, and those that are being born.
+    pub threads: u32,
+    /// Grows with each change at the home of the process. The owner of the tree drops what is older than what it knows.
+    pub version: u64,
+}
+
+messages! {
+    "cgroup" 0x800;
+
+    /// A thread of a process in a group is about to fork, or (with `into`) whoever it is wants the child in a group. The owner of the tree
+    /// enters the child, by the group that the parent is in then. EAGAIN: pids.max of a group does not let it; or the parent is
+    /// being killed with its group.
+    cgroup_fork: CgroupFork {
+        /// The process that forks.
+        parent: Pid,
+        /// The id that the child will have.
+        child: Pid,
+        /// clone3 with CLONE_INTO_CGROUP.
+        into: Option<IntoCgroup>,
+    } -> errno::Result<GroupId>, High;
+
+    /// The kernel of a process in a group tells the owner of the tree how far it is.
+    cgroup_life: CgroupLife {
+        /// The process.
+        process: Pid,
+        /// What has happened to it.
+        life: Life,
+    } -> (), High;
+
+    /// The home of a process in a group tells the owner of the tree how many threads it has. With `asks` another one is about to be born:
+    /// EAGAIN if pids.max of a group does not let it.
+    cgroup_threads: CgroupThreads {
+        /// The process.
+        process: Pid,
+        /// How many threads it has.
+        count: ThreadCount,
+        /// Whether there may be so many.
+        asks: bool,
+    } -> errno::Result<()>, High;
+
+    /// The owner of the tree asks the home of a process to move it into another group (cgroup.procs was written).
+    cgroup_move: CgroupMove {
+        /// The process.
+        process: Pid,
+        /// The group that it is to be in.
+        to: GroupId,
+    } -> errno::Result<()>, Low;
+
+    /// The home of a process, which makes no other change of it meanwhile, moves it: the owner of the tree enters it into the group.
+    /// ENODEV: the group was removed. EBUSY: its processes are in its children.
+    cgroup_enter: CgroupEnter {
+        /// The process.
+        process: Pid,
+        /// The group that it is in from now on.
+        to: GroupId,
+        /// How many threads it has.
+        count: ThreadCount,
+    } -> errno::Result<()>, High;
+
+    /// cgroup.kill was written: the owner of the tree has the home of some processes kill them. Answered when all are ending.
+    cgroup_kill: CgroupKill {
+        /// Processes that are at home on the receiver.
+        processes: Vec<Pid>,
+    } -> (), Low;
+
+    /// cgroup.procs or cgroup.threads is read: asks for the processes in a group that are at home on the receiver and have a thread, with their
+    /// threads.
+    cgroup_members: CgroupMembers {
+        /// The group.
+        group: GroupId,
+    } -> Vec<(Pid, Vec<Pid>)>, Low;
+}
