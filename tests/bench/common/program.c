@@ -1,5 +1,6 @@
 #include "program.h"
 #include <sys/mount.h>
+#include <sys/syscall.h>
 
 static bool lines(const char *name, bool (*line)(const char *, struct counts *), struct counts *counts) {
     FILE *file = fopen(name, "r");
@@ -136,4 +137,26 @@ void mount_all(void) {
     // Cob has it already.
     MUST((!mkdir("/dev/shm", 01777) || errno == EEXIST) && !mount("shm", "/dev/shm", "tmpfs", 0, NULL));
     setenv("PATH", "/usr/bin:/bin", 1);
+}
+
+// What Debian's cloud kernel does not have built in, in the order in which they need each other. Cob has no modules.
+static char *const modules[] = {"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"};
+
+void load_disk_modules(const char *other) {
+    for (size_t at = 0; at < sizeof modules / sizeof *modules && access("/proc/cob", F_OK); at++) {
+        char name[64];
+        snprintf(name, sizeof name, "/modules/%s.ko", modules[at]);
+        int fd = open(name, O_RDONLY | O_CLOEXEC);
+        MUST(fd >= 0);
+        MUST(!syscall(SYS_finit_module, fd, "", 0));
+        close(fd);
+    }
+    for (int attempt = 0; attempt < 1000 && (access("/dev/vda", F_OK) || access(other, F_OK)); attempt++)
+        usleep(10000);
+}
+
+void drop_caches(void) {
+    int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
+    MUST(fd >= 0 && write(fd, "3", 1) == 1);
+    close(fd);
 }

@@ -66,3 +66,8 @@ void wait_for(char *const arguments[], uid_t user);
 
 // /proc, /dev, /tmp and PATH, where this is init and nobody else has made them.
 void mount_all(void);
+
+// The driver of disks, where the kernel has it as modules; then /dev/vda and the other one are there.
+void load_disk_modules(const char *other);
+// What is clean is out of memory.
+void drop_caches(void);

@@ -10,7 +10,6 @@
 #include "disk.h"
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/syscall.h>
 
 #define CONTROL "/dev/vdb"
 #define SECTOR 512
@@ -18,29 +17,6 @@
 bool apart;
 // Shared with the processes of the rows.
 static int *marks;
-
-// What Debian's cloud kernel does not have built in, in the order in which they need each other. Cob has no modules.
-static char *const modules[] = {"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"};
-
-static void load_modules(void) {
-    for (size_t at = 0; at < LENGTH(modules) && access("/proc/cob", F_OK); at++) {
-        char name[64];
-        snprintf(name, sizeof name, "/modules/%s.ko", modules[at]);
-        int fd = open(name, O_RDONLY | O_CLOEXEC);
-        MUST(fd >= 0);
-        MUST(!syscall(SYS_finit_module, fd, "", 0));
-        close(fd);
-    }
-    for (int attempt = 0; attempt < 1000 && (access("/dev/vda", F_OK) || access(CONTROL, F_OK)); attempt++)
-        usleep(10000);
-}
-
-// What is clean is out of memory.
-static void drop_caches(void) {
-    int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
-    MUST(fd >= 0 && write(fd, "3", 1) == 1);
-    close(fd);
-}
 
 // Tells the host that the next thing begins, and waits until it has seen that.
 static void mark(void) {
@@ -130,7 +106,7 @@ static void run(const char *word, bool counts) {
 
 int main(int argc, char **argv) {
     mount_all();
-    load_modules();
+    load_disk_modules(CONTROL);
     MUST((marks = mmap(NULL, sizeof *marks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED);
     MUST((!mkdir(DISK, 0755) || errno == EEXIST) && !mount("/dev/vda", DISK, "ext4", 0, NULL));
     bool counts = argc > 1 && !strcmp(argv[1], "count");

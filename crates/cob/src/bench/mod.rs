@@ -1,7 +1,7 @@
 //! `cob bench`: measurements. They print what was measured and on what. Nothing here passes or fails, but that a wrong result of a
 //! workload, or one that does not end, makes the status 1.
 //!
-//! `boot`, `disk`, `idle`, `fabric`, `micro`, `npb`, `scale`, `streams`: one measurement each. `table`, `plot`: how results are shown. `machines`: the systems that are
+//! `boot`, `disk`, `idle`, `fabric`, `micro`, `npb`, `scale`, `streams`, `umt`: one measurement each. `table`, `plot`: how results are shown. `machines`: the systems that are
 //! compared, in the same QEMU; `content`, `postgres`: what files they have.
 //! The programs that run inside are in `tests/bench`.
 
@@ -20,6 +20,7 @@ mod sample;
 mod scale;
 mod streams;
 mod table;
+mod umt;
 
 use std::fs;
 use std::path::Path;
@@ -35,8 +36,17 @@ pub fn main(options: BenchOptions) -> Result<u8> {
     let project = project()?;
     let machine = this_machine(&options)?;
     println!("{machine}");
-    let all =
-        [Bench::Boot, Bench::Micro, Bench::Npb, Bench::Streams, Bench::Disk, Bench::Fabric, Bench::Scale, Bench::Idle];
+    let all = [
+        Bench::Boot,
+        Bench::Micro,
+        Bench::Npb,
+        Bench::Streams,
+        Bench::Disk,
+        Bench::Umt,
+        Bench::Fabric,
+        Bench::Scale,
+        Bench::Idle,
+    ];
     let wanted = match options.what {
         None | Some(Bench::All) => all.to_vec(),
         Some(one) => vec![one],
@@ -63,6 +73,7 @@ fn one(bench: Bench, options: &BenchOptions, project: &Path, machine: &str) -> R
         Bench::Npb => return npb::run(options, project, machine),
         Bench::Streams => return streams::run(options, project, machine),
         Bench::Disk => return disk::run(options, project, machine),
+        Bench::Umt => return umt::run(options, project, machine),
         Bench::Fabric => fabric::run(project)?,
         Bench::Scale => return scale::run(options, project, machine),
         Bench::Idle => idle::run(options, project)?,

@@ -16,18 +16,18 @@ pub struct BenchOptions {
     /// Runs of each, in turns; medians count. scale: always one.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub runs: u16,
-    /// streams, disk: machines of each system, in turns; the median of the pairs of Cob and Linux counts.
+    /// streams, disk, umt: machines of each system, in turns; the median of the pairs of Cob and Linux counts.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub pairs: u16,
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub accel: Accel,
-    /// micro, npb, scale, streams, disk: what Cob is held against beside itself.
+    /// micro, npb, scale, streams, disk, umt: what Cob is held against beside itself.
     #[arg(long, value_enum)]
     pub against: Option<Rival>,
     /// micro, npb: Linux with its mitigations too; without, it is started with mitigations=off.
     #[arg(long, requires = "against")]
     pub mitigations: bool,
-    /// micro, npb, streams, disk: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
+    /// micro, npb, streams, disk, umt: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
     pub kernels: Vec<u16>,
     /// CPUs of every machine [default: 2; scale: 1,2,4,8,16].
@@ -58,13 +58,16 @@ pub struct BenchOptions {
     /// disk: counts instructions, too, on one more machine of each system, which a plugin makes slow.
     #[arg(long)]
     pub instructions: bool,
+    /// umt: microseconds that the disk takes for a request.
+    #[arg(long, value_name = "US", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(..=60_000_000))]
+    pub delay: u64,
     /// micro: shows for each row the functions of Cob's kernels in which most instructions are.
     #[arg(long)]
     pub profile: bool,
     /// micro: Cob once more, recording these events (docs/trace.md), and what one costs.
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, value_parser = super::trace::events)]
     pub traced: Option<String>,
-    /// micro, streams, disk: only rows, npb: only workloads, scale: only loops whose name contains one of these.
+    /// micro, streams, disk, umt: only rows, npb: only workloads, scale: only loops whose name contains one of these.
     #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Write the measured values to FILE; of several benches to DIR/BENCH.json.
@@ -73,7 +76,7 @@ pub struct BenchOptions {
     /// Write the tables to FILE; of several benches to DIR/BENCH.md.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// npb, scale: draw plots into FILE; of several benches to DIR/BENCH.svg.
+    /// npb, scale, umt: draw plots into FILE; of several benches to DIR/BENCH.svg.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
@@ -146,6 +149,8 @@ pub enum Bench {
     Streams,
     /// Programs that read and write files on a disk, and what reaches it: fio, many small files, tar, sqlite, PostgreSQL, git.
     Disk,
+    /// Programs whose threads wait for a slow disk: with user-monitored threads, without, and on Linux with several numbers of threads.
+    Umt,
     /// What makes a kernel stop scaling: cache lines that travel between CPUs, counted, and the time that would take.
     Scale,
     All,

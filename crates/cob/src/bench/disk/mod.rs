@@ -23,6 +23,7 @@ use super::scale::Counting;
 use crate::cli::BenchOptions;
 use crate::vm;
 use device::{Device, Requests};
+pub use programs::{disk as plain, make_ext4, modules};
 use programs::{Group, Image};
 
 /// For a machine.

@@ -95,7 +95,7 @@ impl Group {
 }
 
 /// None if Debian's kernel is not there, because nobody compares with it.
-fn modules(linux: &Path, content: &mut Content) -> Result<()> {
+pub fn modules(linux: &Path, content: &mut Content) -> Result<()> {
     let Ok(mut versions) = fs::read_dir(linux.join("lib/modules")) else { return Ok(()) };
     let Some(version) = versions.next() else { return Ok(()) };
     let all = outcome(Command::new("find").arg(version?.path()).args(["-name", "*.ko"]))?;
@@ -124,10 +124,7 @@ impl Image {
         // Who runs initdb must get there.
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o711))?;
         group.fill(&tree)?;
-        let mut mkfs = Command::new("/usr/sbin/mkfs.ext4");
-        mkfs.args(["-q", "-F", "-U", UUID, "-E"]);
-        mkfs.arg(format!("lazy_itable_init=0,lazy_journal_init=0,hash_seed={UUID}"));
-        outcome(mkfs.arg("-d").arg(&tree).arg(&file).arg(SIZE))?;
+        make_ext4(&tree, &file, SIZE)?;
         Ok(Image { file, _files: files })
     }
 
@@ -137,6 +134,14 @@ impl Image {
         outcome(Command::new("cp").arg("--sparse=always").arg(&self.file).arg(&copy))?;
         Ok(copy)
     }
+}
+
+/// ext4 with what is in a directory. No inode table is left to be zeroed later, and the same directory gives the same image.
+pub fn make_ext4(tree: &Path, file: &Path, size: &str) -> Result<()> {
+    let mut mkfs = Command::new("/usr/sbin/mkfs.ext4");
+    mkfs.args(["-q", "-F", "-U", UUID, "-E"]);
+    mkfs.arg(format!("lazy_itable_init=0,lazy_journal_init=0,hash_seed={UUID}"));
+    outcome(mkfs.arg("-d").arg(tree).arg(file).arg(size)).map(drop)
 }
 
 /// A file as a disk of the machine.

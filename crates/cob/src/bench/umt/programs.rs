@@ -1,0 +1,135 @@
+//! The rows in groups that share a disk; the programs, which are built here, and the images.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use crate::bench::content::{installed, Content};
+use crate::bench::disk;
+use crate::bench::machines::{outcome, sources, Setup, LINUX};
+use crate::cli::{BenchOptions, Disk};
+use crate::disk::Behaviour;
+use crate::test::cargo::cargo;
+use crate::vm;
+
+#[derive(Clone, Copy, Debug)]
+pub enum Group {
+    Synthetic,
+    Fwi,
+    Keys,
+}
+
+const PROGRAMS: [&str; 3] = ["synthetic", "fwi", "kvserver"];
+
+impl Group {
+    pub const ALL: [Group; 3] = [Group::Synthetic, Group::Fwi, Group::Keys];
+
+    pub fn rows(self) -> &'static [&'static str] {
+        match self {
+            Group::Synthetic => &["S1", "S2", "S3-60", "S3-240", "S3-720"],
+            Group::Fwi => &[
+                "fwi-none",
+                "fwi-fdatasync",
+                "fwi-multifile",
+                "fwi-mmap",
+                "fwi-nocache",
+                "fwi-none-sequential",
+                "fwi-mmap-sequential",
+            ],
+            Group::Keys => &["kvserver"],
+        }
+    }
+
+    /// Of the machine. The server's file must not fit into it.
+    pub fn memory(self) -> u64 {
+        match self {
+            Group::Synthetic | Group::Fwi => 1 << 30,
+            Group::Keys => 352 << 20,
+        }
+    }
+
+    /// What a request takes, if the slowest take so long. The seismic code computes more, and waits for one thing after the other.
+    pub fn delay(self, slowest: Duration) -> Duration {
+        match self {
+            Group::Synthetic | Group::Keys => slowest,
+            Group::Fwi => slowest / 4,
+        }
+    }
+
+    fn image_bytes(self) -> &'static str {
+        match self {
+            Group::Synthetic | Group::Fwi => "192M",
+            Group::Keys => "512M",
+        }
+    }
+
+    /// What is on the disk before the first row: made by the programs, on this machine.
+    fn fill(self, programs: &Path, tree: &Path) -> Result<()> {
+        let make = |program: &str, name: &str, words: &[&str]| {
+            let mut command = Command::new(programs.join(program));
+            outcome(command.arg(tree.join(name)).args(words).env("COB_TASKS", "baseline")).map(drop)
+        };
+        match self {
+            Group::Synthetic => make("synthetic", "file", &["S1", "tasks=1", "bytes=33554432"]),
+            Group::Fwi => Ok(()),
+            // 384 MiB, as tests/bench/umt/umt.c says.
+            Group::Keys => make("kvserver", "keys", &["keys=98304", "connections=1", "requests=1"]),
+        }
+    }
+}
+
+/// Builds the programs. Where they are.
+pub fn build(project: &Path) -> Result<PathBuf> {
+    let mut build = cargo(project);
+    build.args(["build", "--quiet", "--release", "-p", "cob-tasks", "--examples"]);
+    outcome(&mut build)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), PathBuf::from);
+    Ok(target.join("release/examples"))
+}
+
+pub fn setup(project: &Path, programs: &Path, cpus: u16, options: &BenchOptions) -> Result<Setup> {
+    let bench = project.join("tests/bench");
+    let sources = [sources(&bench.join("umt"))?, sources(&bench.join("common"))?].concat();
+    let mut content = Content::default();
+    disk::modules(&project.join(LINUX), &mut content)?;
+    for program in PROGRAMS {
+        content.copy(&programs.join(program), &format!("/umt/{program}"))?;
+        content.libraries_of(&programs.join(program))?;
+    }
+    Setup::with_init(&sources, &["-std=gnu11"], cpus, options.accel)?.with_content(content)
+}
+
+/// An image with ext4 that is the same each time, and of which no inode table is left for the kernel to zero.
+pub struct Image {
+    file: PathBuf,
+    _files: TempDir,
+}
+
+impl Image {
+    pub fn make(group: Group, programs: &Path) -> Result<Image> {
+        installed(&["/usr/sbin/mkfs.ext4"], "e2fsprogs")?;
+        let files = vm::private_directory()?;
+        let (file, tree) = (files.path().join("disk.img"), files.path().join("tree"));
+        fs::create_dir(&tree)?;
+        group.fill(programs, &tree)?;
+        disk::make_ext4(&tree, &file, group.image_bytes())?;
+        fs::remove_dir_all(&tree)?;
+        Ok(Image { file, _files: files })
+    }
+
+    /// A fresh copy in that directory.
+    pub fn copy(&self, place: &Path) -> Result<PathBuf> {
+        let copy = place.join("disk.img");
+        outcome(Command::new("cp").arg("--sparse=always").arg(&self.file).arg(&copy))?;
+        Ok(copy)
+    }
+}
+
+/// A file as a disk that answers so late.
+pub fn disk(file: &Path, delay: Duration) -> Disk {
+    Disk { behaviour: Some(Behaviour { delay, ..Behaviour::default() }), ..disk::plain(file) }
+}

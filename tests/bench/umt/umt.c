@@ -1,0 +1,89 @@
+// `cob bench umt`: programs of the task runtime (runtime/examples) on a slow disk with ext4, /dev/vda. The same static binary is /init of the same initramfs on Cob and on
+// Linux, with the programs in /umt.
+//
+// Its words are `row:mode`, with the mode `umt`, `baseline` or `tN` (N threads a CPU). Prints for each `RUN row:mode JSON`, with the line of JSON that the program printed, then `BENCH-END`. What fails is
+// `FAILED ...`.
+#include "../common/program.h"
+#include <sys/mount.h>
+
+#define DISK "/mnt"
+
+// Sizes are made for a disk that takes 20 ms for a request, and for fwi 5: the baseline takes some ten seconds for a row.
+static const struct row {
+    const char *name, *words[8];
+} rows[] = {
+    {"S1", {"/umt/synthetic", DISK "/file", "S1", "tasks=100", "bytes=33554432"}},
+    {"S2", {"/umt/synthetic", DISK "/file", "S2", "tasks=60", "bytes=33554432"}},
+    {"S3-60", {"/umt/synthetic", DISK "/file", "S3", "tasks=60", "bytes=33554432"}},
+    {"S3-240", {"/umt/synthetic", DISK "/file", "S3", "tasks=240", "bytes=33554432"}},
+    {"S3-720", {"/umt/synthetic", DISK "/file", "S3", "tasks=720", "bytes=33554432"}},
+    {"fwi-none", {"/umt/fwi", DISK "/fwi", "version=none", "scale=0.06"}},
+    {"fwi-fdatasync", {"/umt/fwi", DISK "/fwi", "version=fdatasync", "scale=0.06"}},
+    {"fwi-multifile", {"/umt/fwi", DISK "/fwi", "version=multifile", "scale=0.06"}},
+    {"fwi-mmap", {"/umt/fwi", DISK "/fwi", "version=mmap", "scale=0.06"}},
+    {"fwi-nocache", {"/umt/fwi", DISK "/fwi", "version=nocache", "scale=0.06"}},
+    {"fwi-none-sequential", {"/umt/fwi", DISK "/fwi", "version=none", "scale=0.06", "io=sequential"}},
+    {"fwi-mmap-sequential", {"/umt/fwi", DISK "/fwi", "version=mmap", "scale=0.06", "io=sequential"}},
+    {"kvserver", {"/umt/kvserver", DISK "/keys", "keys=98304", "connections=64", "requests=20", "writes=5"}},
+};
+
+static void environment(const char *mode) {
+    setenv("UMT_SAMPLE", "1", 1);
+    setenv("COB_TASKS", strcmp(mode, "umt") ? "baseline" : "umt", 1);
+    setenv("COB_TASKS_THREADS_PER_CPU", mode[0] == 't' ? mode + 1 : "1", 1);
+}
+
+static void run(const struct row *row, const char *mode, const char *word) {
+    static char text[1 << 16];
+    char *arguments[9] = {};
+    for (int at = 0; at < 8; at++)
+        arguments[at] = (char *)row->words[at];
+    environment(mode);
+    sync();
+    MUST(!umount(DISK) && !mount("/dev/vda", DISK, "ext4", 0, NULL));
+    drop_caches();
+    run_program(arguments, false, false, 0, text, sizeof text);
+    char *json = strchr(text, '{');
+    MUST(json);
+    json[strcspn(json, "\r\n")] = 0;
+    printf("RUN %s %s\n", word, json);
+    fflush(stdout);
+}
+
+static void word(const char *word) {
+    char name[64], mode[16];
+    MUST(sscanf(word, "%63[^:]:%15s", name, mode) == 2);
+    fflush(stdout);
+    pid_t pid = fork();
+    MUST(pid >= 0);
+    if (!pid) {
+        // In a process of its own: what it fails to do keeps no other row from running.
+        for (size_t at = 0; at < sizeof rows / sizeof *rows; at++)
+            if (!strcmp(rows[at].name, name)) {
+                run(&rows[at], mode, word);
+                _exit(0);
+            }
+        printf("FAILED %s: no such row\n", word);
+        fflush(stdout);
+        _exit(1);
+    }
+    int status;
+    MUST(waitpid(pid, &status, 0) == pid);
+    if (status)
+        printf("FAILED %s ended with status %#x\n", word, status);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    mount_all();
+    load_disk_modules("/dev/vda");
+    MUST((!mkdir(DISK, 0755) || errno == EEXIST) && !mount("/dev/vda", DISK, "ext4", 0, NULL));
+    for (int at = 1; at < argc; at++)
+        word(argv[at]);
+    MUST(!umount(DISK));
+    printf("BENCH-END\n");
+    fflush(stdout);
+    // Linux panics when its init ends.
+    for (;;)
+        pause();
+}
