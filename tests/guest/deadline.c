@@ -23,14 +23,22 @@ static int set(uint64_t flags, uint64_t runtime, uint64_t deadline, uint64_t per
     return syscall(SYS_sched_setattr, 0, &attr, 0) == 0 ? 0 : errno;
 }
 
-static void show(const char *what, int error) {
-    printf("%s: %s\n", what, error ? strerrorname_np(error) : "ok");
-}
-
 static void normal(void) {
     struct sched_param none = {0};
     MUST(sched_setscheduler(0, SCHED_OTHER, &none) == 0);
 }
+
+static void show(const char *what, int error) {
+    printf("%s: %s\n", what, error ? strerrorname_np(error) : "ok");
+}
+
+// As what follows takes more time than there may be for it.
+static int tried(uint64_t runtime, uint64_t deadline, uint64_t period) {
+    int error = set(0, runtime, deadline, period);
+    normal();
+    return error;
+}
+
 
 // Fields 18, 40 and 41 of /proc/self/stat: priority, real-time priority, policy.
 static void stat_fields(void) {
@@ -52,23 +60,22 @@ static void stat_fields(void) {
 }
 
 static void parameters(void) {
-    show("runtime is too short", set(0, 1023, 10 * MS, 10 * MS));
-    show("the shortest", set(0, 1024, 10 * MS, 10 * MS));
-    show("runtime after deadline", set(0, 5 * MS, 4 * MS, 10 * MS));
-    show("deadline after period", set(0, 5 * MS, 20 * MS, 10 * MS));
-    show("no deadline", set(0, 5 * MS, 0, 10 * MS));
-    show("no period", set(0, MS, 10 * MS, 0));
-    show("period is too short", set(0, 10 * US, 99 * US, 99 * US));
-    show("the shortest period", set(0, 10 * US, 100 * US, 100 * US));
-    show("period is too long", set(0, MS, 10 * MS, 4194305 * US));
-    show("the longest period", set(0, MS, 10 * MS, 4194304 * US));
-    show("highest bit", set(0, MS, 1ull << 63, 1ull << 63));
+    show("runtime is too short", tried(1023, 10 * MS, 10 * MS));
+    show("the shortest", tried(1024, 10 * MS, 10 * MS));
+    show("runtime after deadline", tried(5 * MS, 4 * MS, 10 * MS));
+    show("deadline after period", tried(5 * MS, 20 * MS, 10 * MS));
+    show("no deadline", tried(5 * MS, 0, 10 * MS));
+    show("no period", tried(MS, 10 * MS, 0));
+    show("period is too short", tried(10 * US, 99 * US, 99 * US));
+    show("the shortest period", tried(10 * US, 100 * US, 100 * US));
+    show("period is too long", tried(MS, 10 * MS, 4194305 * US));
+    show("the longest period", tried(MS, 10 * MS, 4194304 * US));
+    show("highest bit", tried(MS, 1ull << 63, 1ull << 63));
     show("unknown flag", set(1u << 20, MS, 10 * MS, 10 * MS));
     struct attr attr = {sizeof attr, DEADLINE, 0, 0, 1, MS, 10 * MS, 10 * MS};
     show("with a priority", syscall(SYS_sched_setattr, 0, &attr, 0) ? errno : 0);
     struct sched_param param = {0};
     show("sched_setscheduler", sched_setscheduler(0, DEADLINE, &param) ? errno : 0);
-    show("sched_setparam", sched_setparam(0, &param) ? errno : 0);
 }
 
 static void told(void) {
@@ -77,7 +84,9 @@ static void told(void) {
     MUST(syscall(SYS_sched_getattr, 0, &attr, 48, 0) == 0);
     printf("policy %u flags %lu nice %d priority %u: %lu %lu %lu\n", attr.policy, attr.flags, attr.nice, attr.priority,
            attr.runtime, attr.deadline, attr.period);
-    struct sched_param param = {7};
+    struct sched_param param = {0};
+    show("sched_setparam", sched_setparam(0, &param) ? errno : 0);
+    param.sched_priority = 7;
     MUST(sched_getparam(0, &param) == 0);
     printf("scheduler %#x priority %d\n", sched_getscheduler(0), param.sched_priority);
     struct timespec interval = {1, 1};

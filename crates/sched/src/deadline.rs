@@ -15,6 +15,9 @@
 
 use alloc::vec::Vec;
 
+/// Who was chosen runs for so long (ns), even if less is left of its budget: else it might never come as far as its program. What that is too much is missing in later periods.
+const GRANULARITY_NS: u64 = 100_000;
+
 /// What a task has reserved (man 2 sched_setattr), in ns: `runtime` <= `deadline` <= `period`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
@@ -93,8 +96,8 @@ pub(crate) struct Deadline<T> {
     waiting: Vec<WaitingTask<T>>,
     /// By when they have a budget again, the first at the end.
     throttled: Vec<(u64, WaitingTask<T>)>,
-    /// The budget of the one that runs.
-    running: Option<Budget>,
+    /// The budget of the one that runs, and for how long it has run since it was chosen.
+    running: Option<(Budget, u64)>,
 }
 
 impl<T> Default for Deadline<T> {
@@ -119,7 +122,7 @@ impl<T> Deadline<T> {
 
     /// The deadline of the one that runs.
     pub fn running_due(&self) -> Option<u64> {
-        self.running.map(|budget| budget.due)
+        self.running.map(|(budget, _)| budget.due)
     }
 
     /// A task has become runnable (or comes from another CPU).
@@ -167,29 +170,31 @@ impl<T> Deadline<T> {
 
     pub fn next(&mut self) -> Option<(T, Reservation)> {
         let WaitingTask { task, reservation, budget } = self.waiting.pop()?;
-        self.running = Some(budget);
+        self.running = Some((budget, 0));
         Some((task, reservation))
     }
 
     pub fn charge(&mut self, ns: u64) {
-        if let Some(budget) = &mut self.running {
+        if let Some((budget, ran)) = &mut self.running {
             budget.left = budget.left.saturating_sub_unsigned(ns);
+            *ran = ran.saturating_add(ns);
         }
     }
 
     pub fn must_switch(&self) -> bool {
         let first = self.waiting.last().map_or(u64::MAX, |first| first.budget.due);
-        self.running.is_some_and(|budget| budget.left <= 0 || first < budget.due)
+        let is_over = |(budget, ran): (Budget, u64)| budget.left <= 0 && ran >= GRANULARITY_NS || first < budget.due;
+        self.running.is_some_and(is_over)
     }
 
     /// How much longer the running task may have the CPU.
     pub fn remaining(&self) -> Option<u64> {
-        self.running.map(|budget| budget.left.max(0) as u64)
+        self.running.map(|(budget, ran)| (budget.left.max(0) as u64).max(GRANULARITY_NS.saturating_sub(ran)))
     }
 
     /// The running task waits again, or, if it `yields` or its budget is used up, until its next period. True: it is used up.
     pub fn put_back(&mut self, task: T, reservation: Reservation, yields: bool, now: u64) -> bool {
-        let Some(mut budget) = self.running.take() else {
+        let Some((mut budget, _)) = self.running.take() else {
             self.enqueue(task, reservation, Budget::default(), now);
             return false;
         };
@@ -207,12 +212,12 @@ impl<T> Deadline<T> {
 
     /// The running task has come into this class, or has reserved something else.
     pub fn adopt(&mut self, reservation: Reservation, budget: Budget, now: u64) {
-        self.running = Some(reservation.wake(budget, now));
+        self.running = Some((reservation.wake(budget, now), 0));
     }
 
     /// The running task sleeps, ends or goes elsewhere: what it has left.
     pub fn take_running(&mut self) -> Budget {
-        self.running.take().unwrap_or_default()
+        self.running.take().unwrap_or_default().0
     }
 
     /// Takes out the most urgent waiting task that `wanted` accepts.

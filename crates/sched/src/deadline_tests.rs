@@ -36,6 +36,15 @@ fn who_computes_for_longer_than_reserved_gets_what_is_reserved() {
     }
 }
 
+/// Its program goes on, though seldom.
+#[test]
+fn a_budget_that_is_too_small_is_saved_up() {
+    let class = Deadline(Reservation { runtime: 1024, deadline: MS, period: MS });
+    let mut machine = Machine::new(&[hog(class), hog(Normal(0))]);
+    machine.run(10 * SECOND);
+    assert!((9_000_000..11_000_000).contains(&machine.used[0]), "{} ns of 10 s", machine.used[0]);
+}
+
 /// Whoever sleeps for some time in between, and whatever else he computes.
 #[test]
 fn sleeping_gains_nothing() {
