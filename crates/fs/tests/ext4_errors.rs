@@ -142,8 +142,7 @@ fn prepared() -> Vec<u8> {
     }
     block_on(tree.close()).unwrap();
     drop(kernel);
-    let bytes = disk.bytes.lock().unwrap().clone();
-    bytes
+    disk.bytes.lock().unwrap().clone()
 }
 
 type Mount = (Kernel, Process, Arc<dyn fs::FileSystem>);

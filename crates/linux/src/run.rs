@@ -86,7 +86,8 @@ impl Linux {
             }
             if thread.was_descheduled() {
                 if thread.take_overrun() {
-                    thread.push_own_signal(SignalInfo::kernel(Signal::XCPU));
+                    // In a box: it is rare, and its state would be part of every thread's.
+                    Box::pin(thread.tell_overrun()).await;
                 }
                 if crate::rseq::resume(thread, &mut context).await.is_err() {
                     crate::signal::force(thread, &mut context, SignalInfo::kernel(Signal::SEGV)).await;

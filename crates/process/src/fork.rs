@@ -44,15 +44,11 @@ impl Thread {
     /// Makes a thread or process. The new thread does not run before [`Thread::launch`], so that the caller
     /// can write its id where both will look.
     pub async fn clone_from(self: &Arc<Self>, request: &CloneRequest) -> Result<Arc<Thread>> {
-        // man 7 sched.
-        if self.is_reserved() && self.state.lock().policy.0 & RESET_ON_FORK == 0 {
-            return Err(Errno::EAGAIN);
-        }
         let system = &self.process.system;
         system.admit_thread(self, !request.thread).await?;
         let tid = system.new_pid();
         let fpu = self.with_fpu(|fpu| fpu.clone());
-        let state = self.child_state(request);
+        let state = self.child_state(request)?;
         let process = match request.thread {
             true => self.process.clone(),
             false => self.begin_process(tid, request).await?,
@@ -98,8 +94,12 @@ impl Thread {
         process.space_released.wait_until(released).await;
     }
 
-    fn child_state(&self, request: &CloneRequest) -> ThreadState {
+    /// EAGAIN: what the thread has reserved can't be had twice (man 7 sched).
+    fn child_state(&self, request: &CloneRequest) -> Result<ThreadState> {
         let mut state = self.state.lock().clone();
+        if state.policy.0 == DEADLINE {
+            return Err(Errno::EAGAIN);
+        }
         state.pending = state.pending.of_child();
         state.saved_blocked = None;
         state.sleep_end = None;
@@ -130,7 +130,7 @@ impl Thread {
         if !request.thread {
             state.parent_death_signal = 0;
         }
-        state
+        Ok(state)
     }
 
     async fn begin_process(self: &Arc<Self>, id: Pid, request: &CloneRequest) -> Result<Arc<Process>> {

@@ -161,6 +161,8 @@ impl Thread {
             if self.is_reserved() {
                 drop(presence);
                 self.act_for(self.actor());
+                // It is monitored again before it is in user mode.
+                self.note_descheduled();
                 return false;
             }
             let state = self.pack();

@@ -1,10 +1,10 @@
-//! Run time that threads of this kernel have reserved (SCHED_DEADLINE, man 7 sched). Together it is at most 95 % of its CPUs (`sched_rt_runtime_us` of Linux), so that
-//! every deadline can be met and something is left for the others.
+//! Run time that threads of this kernel have reserved (SCHED_DEADLINE, man 7 sched). Together it is at most 95 % of its CPUs (`sched_rt_runtime_us` of Linux), so that on
+//! one CPU every deadline can be met, on several none is missed by much, and something is left for the others.
 //!
 //! A kernel is what Linux calls a root domain: a thread that has a reservation stays on its kernel, may use all of its CPUs, and is counted there alone.
 
-use crate::{System, Thread};
-use abi::signal::{Sent, SignalInfo};
+use crate::{route::Target, System, Thread};
+use abi::signal::{Signal, SignalInfo};
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno};
 use messages::process::DeadlineParameters;
@@ -27,21 +27,30 @@ pub(crate) struct Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        *self.system.reserved.lock() -= share(&self.parameters);
+        let mut sum = self.system.reserved.lock();
+        *sum -= share(&self.parameters);
+        if *sum == 0 {
+            self.system.scheduler.forget_deadlines();
+        }
     }
 }
 
 impl Reserved {
-    /// EBUSY: there is not so much left. `instead` of what the thread has now, if it has something.
-    fn new(system: &Arc<System>, parameters: DeadlineParameters, instead: Option<&Reserved>) -> Result<Reserved> {
-        let most = ONE * MOST / 100 * system.cpu.cpus().len() as u64;
-        let mut sum = system.reserved.lock();
-        let others = *sum - instead.map_or(0, |old| share(&old.parameters));
-        if others + share(&parameters) > most {
+    /// Nothing yet.
+    fn new(system: &Arc<System>) -> Reserved {
+        Reserved { system: system.clone(), parameters: DeadlineParameters::default() }
+    }
+
+    /// Reserves this instead. EBUSY: there is not so much left.
+    fn set(&mut self, parameters: DeadlineParameters) -> Result<()> {
+        let most = ONE * MOST / 100 * self.system.cpu.cpus().len() as u64;
+        let mut sum = self.system.reserved.lock();
+        let new = *sum - share(&self.parameters) + share(&parameters);
+        if new > most {
             return Err(Errno::EBUSY);
         }
-        *sum += share(&parameters);
-        Ok(Reserved { system: system.clone(), parameters })
+        (*sum, self.parameters) = (new, parameters);
+        Ok(())
     }
 }
 
@@ -70,9 +79,15 @@ impl Thread {
             return Err(Errno::EPERM);
         }
         let mut reserved = self.reserved.lock();
-        let new = Reserved::new(system, parameters, reserved.as_ref())?;
-        *reserved = Some(new);
-        Ok(())
+        match &mut *reserved {
+            Some(reserved) => reserved.set(parameters),
+            None => {
+                let mut new = Reserved::new(system);
+                new.set(parameters)?;
+                *reserved = Some(new);
+                Ok(())
+            }
+        }
     }
 
     /// It has no reservation any more.
@@ -81,16 +96,17 @@ impl Thread {
         let _old = self.reserved.lock().take();
     }
 
-    /// Whether it wanted to hear (SCHED_FLAG_DL_OVERRUN) that it has used up what it had reserved, and has since the last call.
+    /// Whether it has used up what it had reserved since the last call, and wants to hear of that (SCHED_FLAG_DL_OVERRUN).
     pub fn take_overrun(&self) -> bool {
         let task = || self.task.lock().clone();
         self.deadline_parameters().overrun_signal && task().is_some_and(|task| task.take_overrun())
     }
 
-    /// A signal that the kernel sends the thread for what it has done itself.
-    pub fn push_own_signal(&self, info: SignalInfo) {
-        let (continues, ignorings) = (self.process.continues(), self.process.ignorings());
-        self.push_signal(info, Sent { continues, ignorings });
+    /// Its process hears of it.
+    pub async fn tell_overrun(&self) {
+        let (process, info) = (self.process.id, SignalInfo::kernel(Signal::XCPU));
+        // The process may be ending.
+        let _ = self.process.system.signal(Target::Process(process), Some(info), None, process).await;
     }
 }
 

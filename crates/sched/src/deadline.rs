@@ -48,13 +48,16 @@ impl Reservation {
 
     /// The budget of a task that wakes. If nothing is left of it, the task waits until the next period.
     fn wake(self, budget: Budget, now: u64) -> Budget {
+        if budget == Budget::default() {
+            return self.new_budget(now);
+        }
         let is_constrained = self.deadline < self.period;
         let Budget { left, due } = budget;
         if is_constrained && due < now && now < self.next_period(budget) {
             // Its deadline has passed, and its next period has not begun: it would have more than it has reserved.
             return Budget { left: left.min(0), due };
         }
-        if due < now || budget == Budget::default() {
+        if due < now {
             return self.new_budget(now);
         }
         let laxity = u128::from(due - now);
@@ -66,6 +69,14 @@ impl Reservation {
                 let left = laxity * u128::from(self.runtime) / u128::from(self.deadline.max(1));
                 Budget { left: left as i64, due }
             }
+        }
+    }
+
+    /// The budget of a task that goes on elsewhere, or has reserved something else: what it has.
+    fn keep(self, budget: Budget, now: u64) -> Budget {
+        match budget == Budget::default() {
+            true => self.new_budget(now),
+            false => Budget { left: budget.left.min(self.runtime as i64), due: budget.due },
         }
     }
 
@@ -107,6 +118,11 @@ impl<T> Default for Deadline<T> {
 }
 
 impl<T> Deadline<T> {
+    /// The deadline that is first among those that wait.
+    pub fn first_due(&self) -> Option<u64> {
+        self.waiting.last().map(|first| first.budget.due)
+    }
+
     /// Those that wait for the CPU. Who is throttled waits for time to pass.
     pub fn len(&self) -> usize {
         self.waiting.len()
@@ -125,9 +141,9 @@ impl<T> Deadline<T> {
         self.running.map(|(budget, _)| budget.due)
     }
 
-    /// A task has become runnable (or comes from another CPU).
-    pub fn enqueue(&mut self, task: T, reservation: Reservation, budget: Budget, now: u64) {
-        let budget = reservation.wake(budget, now);
+    /// A task has become runnable (`wakes`), or comes from another CPU or class.
+    pub fn enqueue(&mut self, task: T, reservation: Reservation, (budget, wakes): (Budget, bool), now: u64) {
+        let budget = if wakes { reservation.wake(budget, now) } else { reservation.keep(budget, now) };
         let waiting = WaitingTask { task, reservation, budget };
         match budget.left > 0 {
             true => self.wait(waiting, false),
@@ -182,7 +198,7 @@ impl<T> Deadline<T> {
     }
 
     pub fn must_switch(&self) -> bool {
-        let first = self.waiting.last().map_or(u64::MAX, |first| first.budget.due);
+        let first = self.first_due().unwrap_or(u64::MAX);
         let is_over = |(budget, ran): (Budget, u64)| budget.left <= 0 && ran >= GRANULARITY_NS || first < budget.due;
         self.running.is_some_and(is_over)
     }
@@ -195,7 +211,7 @@ impl<T> Deadline<T> {
     /// The running task waits again, or, if it `yields` or its budget is used up, until its next period. True: it is used up.
     pub fn put_back(&mut self, task: T, reservation: Reservation, yields: bool, now: u64) -> bool {
         let Some((mut budget, _)) = self.running.take() else {
-            self.enqueue(task, reservation, Budget::default(), now);
+            self.enqueue(task, reservation, (Budget::default(), false), now);
             return false;
         };
         let is_used_up = budget.left <= 0;
@@ -212,7 +228,7 @@ impl<T> Deadline<T> {
 
     /// The running task has come into this class, or has reserved something else.
     pub fn adopt(&mut self, reservation: Reservation, budget: Budget, now: u64) {
-        self.running = Some((reservation.wake(budget, now), 0));
+        self.running = Some((reservation.keep(budget, now), 0));
     }
 
     /// The running task sleeps, ends or goes elsewhere: what it has left.

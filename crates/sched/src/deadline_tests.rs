@@ -107,7 +107,7 @@ fn all_deadlines_are_met() {
                 assert_eq!(task.job, None, "seed {seed}: {name} has not finished by {now}");
                 task.job = Some((task.reservation.runtime, due));
                 task.next_release = due;
-                queue.enqueue(name, Deadline(task.reservation), task.kept, now);
+                queue.enqueue(name, Deadline(task.reservation), Kept { wakes: true, ..task.kept }, now);
             }
             if let Some(task) = running.take_if(|_| queue.must_switch(now, false)) {
                 queue.put_back(task, class(&tasks, task), now);
@@ -165,6 +165,26 @@ fn another_class_is_found_and_left_also_while_throttled() {
     assert_eq!(queue.next(4 * MS).unwrap(), ("a", Fifo(1)));
     queue.put_back("a", class, 5 * MS);
     assert!(matches!(queue.next(5 * MS), Some(("a", Deadline(_)))));
+}
+
+/// Also of one whose deadline has passed, or that has used little for long.
+#[test]
+fn who_goes_to_another_queue_or_is_changed_keeps_budget_and_deadline() {
+    for (deadline, period) in [(100, 100), (100, 200)] {
+        let class = Deadline(reserve(30, deadline, period));
+        let mut queue = Queue::default();
+        queue.enqueue("a", class, Kept::default(), 0);
+        for now in [60 * MS, 99 * MS, 110 * MS] {
+            let (task, class, kept) = queue.remove(|_| true, now).unwrap();
+            queue.enqueue(task, class, kept, now);
+            assert!(queue.change_waiting(|_| true, class, now));
+            assert_eq!((queue.first_due(), queue.next_replenishment()), (Some(100 * MS), None));
+        }
+        queue.next(110 * MS);
+        queue.name_running(3);
+        queue.change_running(3, class, 115 * MS);
+        assert_eq!((queue.due(), queue.deadline(false)), (Some(100 * MS), Some(140 * MS)));
+    }
 }
 
 #[test]

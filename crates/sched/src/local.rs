@@ -1,6 +1,7 @@
 //! What the scheduler keeps about one CPU.
 
 use crate::{
+    class::Class,
     queue::Queue,
     sync::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
     task::{token, Entity, Runnable},
@@ -27,7 +28,7 @@ pub(crate) struct Local {
     pub actor: AtomicU32,
     /// [`crate::Class::level`] of the task that runs.
     pub level: AtomicU8,
-    /// Its deadline, if it has one; else [`NEVER`].
+    /// Its deadline; [`NEVER`]: it has none.
     pub due: AtomicU64,
     /// Threads queued or running here: the sum of their [`crate::load::load_of`].
     pub load: AtomicUsize,
@@ -77,6 +78,12 @@ impl Local {
             monitors: AtomicBool::new(false),
             stalls: AtomicU64::new(0),
         }
+    }
+
+    /// What siblings see of the task that runs.
+    pub fn note_running(&self, class: Option<Class>, due: Option<u64>) {
+        self.level.store(class.map_or(0, Class::level), Relaxed);
+        self.due.store(due.unwrap_or(NEVER), Relaxed);
     }
 
     /// A thread is given this CPU. If it had one and could have gone on, but another thread came between, that was a preemption:

@@ -78,10 +78,7 @@ impl Scheduler {
         match stalls.load(SeqCst) {
             0 => false,
             since if !halts && self.cpu.now().saturating_sub(since) < MOST_NS => false,
-            _ => {
-                stalls.store(0, SeqCst);
-                true
-            }
+            _ => stalls.swap(0, SeqCst) != 0,
         }
     }
 

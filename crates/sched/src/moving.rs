@@ -47,18 +47,28 @@ impl Scheduler {
         queue.enqueue(runnable, class, kept, self.cpu.now());
     }
 
-    /// A kernel on which a thread has a deadline: before this CPU takes what comes next, it looks for threads that wait with one elsewhere; and if more of them wait here than
-    /// can run, one goes where nobody runs who has one. So of the kernel's threads that wait those run whose deadlines are first, but for what changes meanwhile.
+    /// On a kernel on which a thread has a deadline: before this CPU takes what comes next, it looks whether one waits elsewhere whose deadline is before all that wait here, unless kernel work goes first
+    /// here. And if more of them wait here than can run, one goes where nobody runs who has one ([`Scheduler::spread_due`]). So those run whose deadlines are first, but for what changes meanwhile.
     #[cold]
     pub(crate) fn gather_due(&self, here: usize) {
-        if self.locals[here].queue.lock().waits_due() {
+        // One queue is looked at after the other, and none is held while another is changed.
+        let first_due = |cpu: usize| self.locals[cpu].queue.lock().first_due();
+        let work_first = {
+            let queue = self.locals[here].queue.lock();
+            queue.kernel_tasks() > 0 && !queue.threads_first()
+        };
+        if work_first {
             return;
         }
-        for from in (0..self.locals.len()).filter(|&cpu| cpu != here) {
-            let may = |task: &Runnable| task.metadata().may_run_on(here);
-            if let Some((runnable, class, kept)) = self.locals[from].queue().remove_due(may) {
-                return self.take_over(runnable, class, kept, (from, here));
-            }
+        let others = (0..self.locals.len()).filter(|&cpu| cpu != here);
+        let Some((due, from)) = others.filter_map(|cpu| Some((first_due(cpu)?, cpu))).min() else { return };
+        if first_due(here).is_some_and(|own| own <= due) {
+            return;
+        }
+        let may = |task: &Runnable| task.metadata().may_run_on(here);
+        let found = self.locals[from].queue().remove_due(may);
+        if let Some((runnable, class, kept)) = found {
+            self.take_over(runnable, class, kept, (from, here));
         }
     }
 
@@ -66,7 +76,7 @@ impl Scheduler {
     #[cold]
     pub(crate) fn spread_due(&self, here: usize) {
         let runs_none = |&cpu: &usize| cpu != here && self.locals[cpu].level.load(Relaxed) < DEADLINE_LEVEL;
-        while self.locals[here].queue.lock().waits_due() {
+        while self.locals[here].queue.lock().first_due().is_some() {
             let Some(to) = (0..self.locals.len()).find(runs_none) else { return };
             let may = |task: &Runnable| task.metadata().may_run_on(to);
             let Some((runnable, class, kept)) = self.locals[here].queue().remove_due(may) else { return };
@@ -102,7 +112,7 @@ impl Scheduler {
         entity.keep(kept, self.cpu.now());
         let to = self.place(&entity);
         self.trace_move(&entity, from, to);
-        self.push(runnable, to);
+        self.push(runnable, to, false);
     }
 
     /// Called now and then by a CPU on which threads wait: if a sibling has two threads less, gives it one of them. (Not the

@@ -16,6 +16,8 @@ pub(crate) struct Kept {
     /// What the fair class owes it.
     pub lag: i64,
     pub budget: Budget,
+    /// It has waited for something else than a CPU.
+    pub wakes: bool,
 }
 
 pub(crate) struct Queue<T> {
@@ -58,7 +60,9 @@ impl<T> Queue<T> {
         let first = self.fair.is_empty();
         match class {
             Class::Kernel => self.kernel.push_back(task),
-            Class::Deadline(reservation) => self.deadline.enqueue(task, reservation, kept.budget, now),
+            Class::Deadline(reservation) => {
+                self.deadline.enqueue(task, reservation, (kept.budget, kept.wakes), now);
+            }
             Class::Fifo(_) | Class::RoundRobin(_) => self.realtime.enqueue(task, class),
             Class::Normal(_) | Class::Batch(_) | Class::Idle => {
                 return self.fair.enqueue(task, class, kept.lag) || first
@@ -270,7 +274,7 @@ impl<T> Queue<T> {
 
     fn leave(&mut self) -> Kept {
         self.realtime.take_running();
-        Kept { budget: self.deadline.take_running(), lag: self.fair.take_running() }
+        Kept { budget: self.deadline.take_running(), lag: self.fair.take_running(), wakes: false }
     }
 
     /// Takes out a waiting thread (no kernel work) that `wanted` accepts, the most urgent first.
@@ -289,18 +293,23 @@ impl<T> Queue<T> {
     /// The same of the deadline class alone.
     pub fn remove_due(&mut self, wanted: impl FnMut(&T) -> bool) -> Option<(T, Class, Kept)> {
         let (task, reservation, budget) = self.deadline.remove(wanted)?;
-        Some((task, Class::Deadline(reservation), Kept { lag: 0, budget }))
+        Some((task, Class::Deadline(reservation), Kept { budget, ..Kept::default() }))
     }
 
     /// Takes out a thread of the deadline class that waits for its next period.
     fn remove_throttled(&mut self, wanted: impl FnMut(&T) -> bool) -> Option<(T, Class, Kept)> {
         let (task, reservation, budget) = self.deadline.remove_throttled(wanted)?;
-        Some((task, Class::Deadline(reservation), Kept { lag: 0, budget }))
+        Some((task, Class::Deadline(reservation), Kept { budget, ..Kept::default() }))
     }
 
-    /// Does a thread of the deadline class wait for this CPU?
-    pub fn waits_due(&self) -> bool {
-        !self.deadline.is_empty()
+    /// The first deadline of a thread that waits for this CPU.
+    pub fn first_due(&self) -> Option<u64> {
+        self.deadline.first_due()
+    }
+
+    /// The class of the task that runs.
+    pub fn running(&self) -> Option<Class> {
+        self.running
     }
 
     /// Threads that wait for the CPU.

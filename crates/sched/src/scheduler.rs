@@ -15,6 +15,7 @@ use crate::{
     fair::SLICE_NS,
     load::{threads, worth},
     local::{Local, NEVER},
+    queue::Queue,
     realtime::ROUND_ROBIN_NS,
     sync::{fence, in_one_order, AtomicBool, Ordering::*},
     talk::Talk,
@@ -175,10 +176,11 @@ impl Scheduler {
         if trace::is_on(trace::Point::SchedWakeup) {
             self.trace_wakeup(runnable.metadata(), cpu);
         }
-        self.push(runnable, cpu);
+        self.push(runnable, cpu, true);
     }
 
-    pub(crate) fn push(&self, runnable: Runnable, mut cpu: usize) {
+    /// Puts a task into the queue of a CPU; `wakes`: it has waited for something else than one.
+    pub(crate) fn push(&self, runnable: Runnable, mut cpu: usize, wakes: bool) {
         let entity = runnable.metadata().clone();
         let now = self.cpu.now();
         let matters = loop {
@@ -197,7 +199,7 @@ impl Scheduler {
             entity.queued.store(true, Relaxed);
             let class = entity.class();
             local.load.fetch_add(entity.renew_share().0, Relaxed);
-            break queue.enqueue(runnable, class, entity.kept(now), now);
+            break queue.enqueue(runnable, class, entity.kept(now, wakes), now);
         };
         // Pairs with the store of `idle` in `prepare_idle` (see the head of this file). A busy sibling is
         // kicked too, so that it looks whose turn it is, but not by each of a thousand that wait for the end of a slice.
@@ -220,7 +222,7 @@ impl Scheduler {
             self.leave(&entity, here);
             let cpu = self.place(&entity);
             self.trace_move(&entity, here, cpu);
-            return self.push(runnable, cpu);
+            return self.push(runnable, cpu, false);
         }
         entity.queued.store(true, Relaxed);
         let (_, change) = entity.renew_share();
@@ -281,8 +283,8 @@ impl Scheduler {
         if next.is_none() && self.steal(here) {
             next = self.take(here, now);
         }
-        let Some((runnable, class)) = next else {
-            local.level.store(0, Relaxed);
+        let Some((runnable, _)) = next else {
+            local.note_running(None, None);
             return false;
         };
         if has_deadlines {
@@ -290,7 +292,6 @@ impl Scheduler {
         }
         let entity = runnable.metadata().clone();
         entity.queued.store(false, Relaxed);
-        local.level.store(class.level(), Relaxed);
         local.turns.fetch_add(1, Relaxed);
         local.pieces.store(0, Relaxed);
         if entity.share() != 0 {
@@ -374,11 +375,14 @@ impl Scheduler {
         let next = queue.next(now);
         if let Some((runnable, class)) = &next {
             queue.name_running(token(runnable.metadata()));
-            if matches!(class, Class::Deadline(_)) {
-                self.locals[here].due.store(queue.due().unwrap_or(NEVER), Relaxed);
-            }
+            self.locals[here].note_running(Some(*class), queue.due());
         }
         next
+    }
+
+    /// No thread of this kernel has a deadline, for now.
+    pub fn forget_deadlines(&self) {
+        self.has_deadlines.store(false, Relaxed);
     }
 
     /// Called by a thread that ends: it needs the CPU for a moment yet, to give back what it has. Nobody who looks for a
@@ -440,6 +444,8 @@ impl Scheduler {
             if queue.must_switch(now, work) {
                 return true;
             }
+            // Its class may have changed since it was chosen.
+            local.note_running(queue.running(), queue.due());
             local.settled.store(true, Relaxed);
             queue.deadline(work).unwrap_or(NEVER)
         };
@@ -538,7 +544,9 @@ impl Scheduler {
     pub async fn yield_thread(&self) {
         let local = &self.locals[self.here()];
         // Who is alone goes on at once: what else there is to look at ends user mode.
-        if self.cpu.alarm_ends_user_mode() && local.queue.lock().waiting() == 0 {
+        // (But one that has reserved time gives up the rest of its period.)
+        let is_alone = |queue: &Queue<Runnable>| queue.waiting() == 0 && queue.due().is_none();
+        if self.cpu.alarm_ends_user_mode() && is_alone(&local.queue.lock()) {
             return;
         }
         local.queue().ask_yield();

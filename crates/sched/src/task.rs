@@ -122,6 +122,7 @@ impl Entity {
     /// Takes this class. False: it has it already.
     pub fn set_class(&self, class: Class) -> bool {
         if let Class::Deadline(Reservation { runtime, deadline, period }) = class {
+            self.overran.store(false, Relaxed);
             for (to, value) in self.reservation.iter().zip([runtime, deadline, period]) {
                 to.store(value, Relaxed);
             }
@@ -156,10 +157,10 @@ impl Entity {
         cpu >= 64 || self.allowed.load(SeqCst) >> cpu & 1 == 1
     }
 
-    /// What it has now of what it had when it left the queue.
-    pub fn kept(&self, now: u64) -> Kept {
+    /// What it has now of what it had when it left the queue, because it waited (`wakes`) or to go to another one.
+    pub fn kept(&self, now: u64, wakes: bool) -> Kept {
         let budget = Budget { left: self.budget.0.load(Relaxed), due: self.budget.1.load(Relaxed) };
-        Kept { lag: lag_after(self.lag.load(Relaxed), now.saturating_sub(self.slept.load(Relaxed))), budget }
+        Kept { lag: lag_after(self.lag.load(Relaxed), now.saturating_sub(self.slept.load(Relaxed))), budget, wakes }
     }
 
     /// It leaves the queue.

@@ -72,7 +72,7 @@ impl Machine {
         self.woken[task] = self.now;
         let kept = self.kept[task];
         let lag = lag_after(kept.lag, self.now - self.slept[task]);
-        self.queue.enqueue(task, self.tasks[task].class, Kept { lag, ..kept }, self.now);
+        self.queue.enqueue(task, self.tasks[task].class, Kept { lag, wakes: true, ..kept }, self.now);
     }
 
     fn choose(&mut self) {

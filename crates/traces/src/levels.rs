@@ -115,11 +115,14 @@ impl Levels {
             // What happened meanwhile, nobody knows.
             Point::Recording => {
                 self.issued.clear();
-                self.ready.clear();
-                self.disks.values_mut().for_each(|disk| {
+                for (kernel, index) in core::mem::take(&mut self.ready).into_keys() {
+                    changed(Level::Ready { kernel, index }, 0);
+                }
+                for (device, disk) in &mut self.disks {
                     disk.advance(event.time);
                     disk.under_way = 0;
-                });
+                    changed(Level::Disk(*device), 0);
+                }
             }
             Point::UmtBlock => self.ready(event, "index", -1, changed),
             Point::UmtUnblock => self.ready(event, "index", 1, changed),
@@ -144,8 +147,9 @@ impl Levels {
     fn ready(&mut self, event: &Event, field: &str, by: i64, changed: &mut impl FnMut(Level, u32)) {
         let (kernel, index) = (event.place.kernel, event.number(field) as u16);
         let ready = self.ready.entry((kernel, index)).or_default();
-        *ready += by;
-        changed(Level::Ready { kernel, index }, u32::try_from(*ready).unwrap_or(0));
+        // A thread may have been ready before the trace began.
+        *ready = (*ready + by).max(0);
+        changed(Level::Ready { kernel, index }, *ready as u32);
     }
 
     /// What was measured of each disk.

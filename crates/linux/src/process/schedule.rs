@@ -185,10 +185,16 @@ pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
     }
     let mut flag = if attr.flags & FLAG_RESET_ON_FORK != 0 { RESET_ON_FORK } else { 0 };
     if attr.flags & FLAG_KEEP_PARAMETERS != 0 {
-        let deadline = now.deadline;
-        (attr.nice, attr.priority) = (now.nice.into(), now.policy.1);
-        attr.flags |= if deadline.overrun_signal { FLAG_OVERRUN } else { 0 };
-        (attr.runtime, attr.deadline, attr.period) = (deadline.runtime, deadline.deadline, deadline.period);
+        match now.policy.0 & !RESET_ON_FORK {
+            DEADLINE => {
+                let DeadlineParameters { runtime, deadline, period, overrun_signal } = now.deadline;
+                (attr.runtime, attr.deadline, attr.period) = (runtime, deadline, period);
+                attr.flags &= !FLAG_OVERRUN;
+                attr.flags |= if overrun_signal { FLAG_OVERRUN } else { 0 };
+            }
+            FIFO | RR => attr.priority = now.policy.1,
+            _ => attr.nice = now.nice.into(),
+        }
     }
     if attr.flags & FLAG_KEEP_POLICY != 0 {
         (attr.policy, flag) = (now.policy.0 & !RESET_ON_FORK, now.policy.0 & RESET_ON_FORK);

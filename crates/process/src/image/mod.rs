@@ -111,6 +111,7 @@ impl Thread {
             let heir = Thread::new(process.id, process.clone(), state, self.fpu.lock().clone());
             // It may just have been told to go elsewhere.
             *heir.destination.lock() = self.destination.lock().take();
+            *heir.reserved.lock() = self.reserved.lock().take();
             heir.misplaced.store(self.misplaced.load(SeqCst), SeqCst);
             threads.remove(&self.tid);
             threads.insert(process.id, heir.clone());

@@ -250,7 +250,9 @@ impl Queue {
         if answer.is_err() && request.is_merged() && has_data {
             // One of them may be bad. The others' submitters are not to hear of it. (Of a flush all must hear: the next one may succeed, and what was lost is lost.)
             for (bio, answer) in request.bios().iter().zip(&mut answers) {
+                bio.trace_issue();
                 *answer = self.device.submit(bio.op, bio.sector, bio.pages.clone()).await;
+                bio.trace_complete(*answer);
             }
         }
         request.count_end(self.services.clock.monotonic());

@@ -47,6 +47,11 @@ fn traced(op: BlockOp) -> u16 {
     }
 }
 
+fn trace_complete((disk, tid): (u32, u32), (op, sector, sectors): (BlockOp, u64, u64), answer: Result<()>) {
+    let error = answer.err().map_or(0, |errno| -i64::from(errno.0));
+    trace::block_rq_complete(sector, error as u64, disk, sectors as u32, tid, traced(op));
+}
+
 /// One of the points of the group `block` that have the fields of [`trace::block_rq_insert`].
 type TracePoint = fn(u64, u32, u32, u32, u16);
 
@@ -66,6 +71,16 @@ impl Bio {
     fn trace(&self, point: TracePoint) {
         let (disk, tid) = self.traced;
         point(self.sector, disk, self.sectors() as u32, tid, traced(self.op));
+    }
+
+    /// The device gets it by itself.
+    pub fn trace_issue(&self) {
+        self.trace(trace::block_rq_issue);
+    }
+
+    /// The device has answered it.
+    pub fn trace_complete(&self, answer: Result<()>) {
+        trace_complete(self.traced, (self.op, self.sector, self.sectors()), answer);
     }
 
     /// It becomes a request.
@@ -130,9 +145,7 @@ impl Request {
 
     /// The device has answered it.
     pub fn trace_complete(&self, answer: Result<()>) {
-        let error = answer.err().map_or(0, |errno| -i64::from(errno.0));
-        let (disk, tid) = self.traced();
-        trace::block_rq_complete(self.sector, error as u64, disk, self.sectors as u32, tid, traced(self.op));
+        trace_complete(self.traced(), (self.op, self.sector, self.sectors), answer);
     }
 
     pub fn is_merged(&self) -> bool {
