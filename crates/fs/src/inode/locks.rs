@@ -16,6 +16,7 @@ use super::held::{carve, conflict, take, HeldLock, Owner};
 use crate::inode::Inode;
 use abi::{LockConflict, LockMode, LockRange, RecordLock};
 use alloc::{
+    boxed::Box,
     collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
@@ -91,7 +92,7 @@ struct State {
     /// first that conflicts, as on Linux. Empty while another kernel keeps them.
     held: Vec<HeldLock>,
     /// The kernel that keeps the locks.
-    kept: Option<Kept>,
+    kept: Option<Box<Kept>>,
     /// How many wait for a lock.
     waiting: usize,
     /// Which kernel's processes have taken the last locks, and how many.
@@ -180,7 +181,7 @@ impl LockTable {
         }
         let locks: Vec<RecordLock> = state.held.iter().filter_map(HeldLock::of_process).collect();
         let given = core::mem::take(&mut state.held);
-        state.kept = Some(Kept { by: keeper.clone(), given, fetching: false });
+        state.kept = Some(Box::new(Kept { by: keeper.clone(), given, fetching: false }));
         Some(locks)
     }
 
@@ -347,7 +348,6 @@ impl Locked {
 mod tests {
     use super::*;
     use crate::testing::{block_on, once};
-    use std::boxed::Box;
 
     fn range(start: u64, end: u64) -> LockRange {
         LockRange { start, end }

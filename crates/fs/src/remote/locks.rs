@@ -173,9 +173,10 @@ impl Remote {
         };
         let keeper: Arc<dyn LockKeeper> = Arc::new(Keeper { remote: self.this.clone(), kernel: to, token });
         let locks = table.give(&keeper, process);
-        // One that has died meanwhile may have lost its locks already (`lose`).
+        // Of one that has died `lose` may have been called already, and has not found them.
         if locks.is_none() || !self.endpoint.is_alive(to) {
-            self.given_locks.came_home(to, token, None);
+            self.given_locks.0.lock().files.remove(&token);
+            table.came_home(token, None);
             return None;
         }
         Some((token, locks?))
