@@ -108,7 +108,7 @@ async fn introduce(kernel: &'static Kernel, newcomers: Vec<KernelId>) {
 }
 
 /// Waits until this kernel knows `newcomers`, except those that do not come any more.
-async fn meet(kernel: &'static Kernel, newcomers: Vec<KernelId>) {
+pub async fn meet(kernel: &'static Kernel, newcomers: Vec<KernelId>) {
     let gone = |id: KernelId| matches!(board::entry(id).state(), State::Dead | State::Absent);
     kernel.system.wait_for_kernels(|known| newcomers.iter().all(|id| known.contains(id) || gone(*id))).await;
 }

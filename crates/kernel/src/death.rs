@@ -10,7 +10,7 @@
 //! CPUs off the machine, and kills the processes that had something there (crate `process`, death.rs). The dead
 //! kernel's memory is made new only after all survivors are through with that ([`bury`]).
 
-use crate::services::Kernel;
+use crate::{root, services::Kernel};
 use machine::KernelId;
 use messages::control::{KernelDied, Stop};
 
@@ -25,7 +25,11 @@ pub fn set_policy(kernel: &Kernel) {
 pub fn notice(kernel: &'static Kernel, dead: KernelId) {
     if detach(kernel, dead) {
         let system = kernel.system.clone();
-        kernel.scheduler.spawn(async move { system.kernel_died(dead).await });
+        kernel.scheduler.spawn(async move {
+            // Before anybody may boot it again: its disks must not write into memory that is used anew.
+            root::reset_disks_of(kernel, dead);
+            system.kernel_died(dead).await;
+        });
     }
 }
 

@@ -72,6 +72,8 @@ fn kernel_main(boot: platform::Boot) -> ! {
     kernel.scheduler.spawn(kernel.system.sample_load());
     if boot.kernel == machine::KernelId::PRIMARY {
         init::start(kernel);
+    } else {
+        root::drive_disks(kernel);
     }
     cpu::run(kernel)
 }

@@ -3,7 +3,7 @@
 //! before its first program does it, as on Linux.
 
 use crate::services::Kernel;
-use alloc::{format, string::String, sync::Arc, vec::Vec};
+use alloc::{collections::BTreeMap, format, string::String, sync::Arc, vec::Vec};
 use dev::{block, link::Link, ninep};
 use fs::{
     block::Disks,
@@ -11,6 +11,7 @@ use fs::{
     initramfs,
     inode::Mounter,
     ninep::{Options, Share},
+    remote::RemoteDisk,
     tmpfs::Tmpfs,
     tty::Terminals,
     union::Union,
@@ -18,26 +19,95 @@ use fs::{
 };
 use link::{Config, Root};
 use linux::tree::Tree;
-use machine::{errno::Result, Errno, Pid};
+use machine::{block::BlockDevice, errno::Result, Errno, KernelId, Pid};
 use platform::{plan, virtio};
 
 /// The devices of the machine, opened by the kernel they are assigned to.
 pub struct DeviceSet {
     pub link: Option<Arc<Link>>,
     pub shares: Vec<(Vec<u8>, Arc<dyn machine::Exchange>)>,
-    /// Disks whose serial numbers nobody has asked for yet.
-    disks: Vec<virtio::OpenedDisk>,
+    disks: Vec<FoundDisk>,
+}
+
+/// A disk of the machine.
+enum FoundDisk {
+    /// Opened; its serial number has not been asked for.
+    Here(virtio::OpenedDisk),
+    /// Of that number on the bus; another kernel drives it (`cob.devices`).
+    At(KernelId, u32),
+}
+
+/// Which disks other kernels than the primary drive.
+fn disks_elsewhere(kernel: &Kernel) -> BTreeMap<u32, KernelId> {
+    kernel.plan.disks_elsewhere().unwrap_or_else(|error| {
+        if kernel.system.kernel == KernelId::PRIMARY {
+            log::error!("{error}");
+        }
+        BTreeMap::new()
+    })
+}
+
+fn open_disk(kernel: &Kernel, found: virtio::Found) -> Option<virtio::OpenedDisk> {
+    let name = alloc::format!("{found}");
+    // A queue for each CPU, or one for all (`cob.blk=single`).
+    let cpus = match plan::option(&kernel.plan.command_line, "cob.blk") {
+        Some("single") => &kernel.system.cpu.cpus()[..1],
+        _ => kernel.system.cpu.cpus(),
+    };
+    found.block(cpus, block::FEATURES, block::queues).inspect_err(|error| log::error!("{name}: {error}")).ok()
+}
+
+async fn start_disk(kernel: &Kernel, opened: &virtio::OpenedDisk) -> Result<Arc<dyn BlockDevice>> {
+    let (memory, queues) = (&kernel.services.memory, opened.queues.clone());
+    let disk = block::Disk::start(memory, queues, opened.features, &opened.configuration).await?;
+    Ok(Arc::new(disk))
+}
+
+/// On a kernel that does not have the root: opens the disks that it is to drive, for the kernel that has it.
+pub fn drive_disks(kernel: &'static Kernel) {
+    let mut mine = disks_elsewhere(kernel);
+    mine.retain(|_, at| *at == kernel.system.kernel);
+    kernel.scheduler.spawn(async move {
+        let mut disks = BTreeMap::new();
+        let found = if mine.is_empty() { Vec::new() } else { virtio::find(kernel.plan.topology.ecam) };
+        for (number, found) in (0..).zip(found.into_iter().filter(virtio::Found::is_block)) {
+            if !mine.contains_key(&number) {
+                continue;
+            }
+            let Some(opened) = open_disk(kernel, found) else { continue };
+            match start_disk(kernel, &opened).await {
+                Ok(disk) => {
+                    log::info!("disk {number}: driven here");
+                    disks.insert(number, disk);
+                }
+                Err(error) => log::error!("disk {number}: {error:?}"),
+            }
+        }
+        kernel.remote.drive_disks(disks);
+    });
+}
+
+/// On the primary: `dead` drives its disks no longer.
+pub fn reset_disks_of(kernel: &Kernel, dead: KernelId) {
+    let lost = disks_elsewhere(kernel);
+    if kernel.system.kernel != KernelId::PRIMARY || !lost.values().any(|at| *at == dead) {
+        return;
+    }
+    let found = virtio::find(kernel.plan.topology.ecam).into_iter().filter(virtio::Found::is_block);
+    for (number, found) in (0..).zip(found) {
+        if lost.get(&number) == Some(&dead)
+            && let Err(error) = found.reset()
+        {
+            log::error!("{found}: {error}");
+        }
+    }
 }
 
 impl DeviceSet {
     pub fn open(kernel: &Kernel) -> DeviceSet {
         let cpu = kernel.system.cpu.cpus()[0];
         let mut set = DeviceSet { link: None, shares: Vec::new(), disks: Vec::new() };
-        // A queue for each CPU, or one for all (`cob.blk=single`).
-        let cpus = match plan::option(&kernel.plan.command_line, "cob.blk") {
-            Some("single") => &kernel.system.cpu.cpus()[..1],
-            _ => kernel.system.cpu.cpus(),
-        };
+        let (elsewhere, mut number) = (disks_elsewhere(kernel), 0);
         for found in virtio::find(kernel.plan.topology.ecam) {
             let name = alloc::format!("{found}");
             if found.is_console() {
@@ -54,24 +124,32 @@ impl DeviceSet {
                     Err(error) => log::error!("{name}: {error}"),
                 }
             } else if found.is_block() {
-                match found.block(cpus, block::FEATURES, block::queues) {
-                    Ok(opened) => set.disks.push(opened),
-                    Err(error) => log::error!("{name}: {error}"),
+                match elsewhere.get(&number) {
+                    Some(at) => set.disks.push(FoundDisk::At(*at, number)),
+                    None => set.disks.extend(open_disk(kernel, found).map(FoundDisk::Here)),
                 }
+                number += 1;
             }
         }
         set
     }
 
     /// Looks at all disks: what they are called, and their partitions. `cob.ramdisk=SIZE` makes one in memory.
-    async fn disks(&self, kernel: &Kernel) -> Arc<Disks> {
+    async fn disks(&self, kernel: &'static Kernel) -> Arc<Disks> {
         let services = &kernel.services;
         let disks = Arc::new(Disks::default());
-        for opened in &self.disks {
-            let queues = opened.queues.clone();
-            match block::Disk::start(&services.memory, queues, opened.features, &opened.configuration).await {
+        for found in &self.disks {
+            let disk = match found {
+                FoundDisk::Here(opened) => start_disk(kernel, opened).await,
+                FoundDisk::At(at, number) => {
+                    crate::control::meet(kernel, Vec::from([*at])).await;
+                    let found = RemoteDisk::find(&kernel.remote, *at, *number).await;
+                    found.map(|disk| -> Arc<dyn BlockDevice> { Arc::new(disk) })
+                }
+            };
+            match disk {
                 Ok(disk) => {
-                    for volume in disks.add(services, Arc::new(disk)).await {
+                    for volume in disks.add(services, disk).await {
                         log::info!("{}: {} KiB", volume.name(), volume.sectors() / 2);
                     }
                 }

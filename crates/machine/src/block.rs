@@ -3,12 +3,13 @@
 use crate::errno::Result;
 use crate::{BoxFuture, Frame, Memory, PAGE_SIZE};
 use alloc::{sync::Arc, vec::Vec};
+use serde::{Deserialize, Serialize};
 
 /// The unit in which places on a disk are counted, whatever its own blocks are.
 pub const SECTOR: u64 = 512;
 
 /// What a disk is, and what it can do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockLimits {
     /// Its size.
     pub sectors: u64,
@@ -37,7 +38,7 @@ pub struct BlockLimits {
 }
 
 /// What is wanted of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockOp {
     /// Its bytes come into the request's pages.
     Read,
@@ -58,7 +59,7 @@ pub enum BlockOp {
 }
 
 /// A piece of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
     /// The page.
     pub frame: Frame,

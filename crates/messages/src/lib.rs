@@ -23,6 +23,7 @@ mod define;
 pub mod cgroup;
 pub mod control;
 pub mod descriptor;
+pub mod disk;
 pub mod fs;
 pub mod futex;
 pub mod inspect;
@@ -123,6 +124,7 @@ const SUBJECTS: &[Subject] = &[
     timer::SUBJECT,
     ipc::SUBJECT,
     cgroup::SUBJECT,
+    disk::SUBJECT,
 ];
 
 /// In the order of [`SUBJECTS`].
@@ -140,6 +142,7 @@ const TEXTS: &[&[Texts]] = &[
     timer::TEXTS,
     ipc::TEXTS,
     cgroup::TEXTS,
+    disk::TEXTS,
 ];
 
 const COUNT: usize = {

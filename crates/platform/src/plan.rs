@@ -8,6 +8,7 @@
 //!   `0-1,4`, MEMORY a size (`512M`) or addresses (`0x40000000-0x60000000`, 2 MiB aligned). The kernel with the
 //!   boot CPU comes first. CPUs in no list stay unused.
 //! - `cob.boot=all|none|0,2-3`: which secondaries the primary starts at once.
+//! - `cob.devices=blk0@2,blk1@1`: which kernels drive disks, in the order in which they lie on the bus; the primary the others.
 //!
 //! Memory: what nobody asked for by size or address is split evenly among the kernels that have CPUs on
 //! its NUMA node (among all, if none has), at 2 MiB boundaries. A share is one range where one is large enough, several
@@ -16,7 +17,7 @@
 mod memory;
 
 use crate::layout::PARTITION_ALIGN;
-use alloc::{collections::BTreeSet, format, string::String, string::ToString, vec, vec::Vec};
+use alloc::{collections::BTreeMap, collections::BTreeSet, format, string::String, string::ToString, vec, vec::Vec};
 use core::ops::Range;
 use machine::{CpuId, KernelId};
 use serde::{Deserialize, Serialize};
@@ -124,6 +125,31 @@ impl Plan {
             return Err(format!("cob.boot: there is no kernel {kernel}"));
         }
         Ok(list.into_iter().filter(|&k| k != 0).map(|k| KernelId(k as u16)).collect())
+    }
+}
+
+impl Plan {
+    /// Disks that another kernel than the primary drives, by their number on the bus (`cob.devices=blk0@2,blk1@1`).
+    pub fn disks_elsewhere(&self) -> Result<BTreeMap<u32, KernelId>, String> {
+        let mut all = BTreeMap::new();
+        for word in option(&self.command_line, "cob.devices").into_iter().flat_map(|list| list.split(',')) {
+            let known = || {
+                let (disk, kernel) = word.strip_prefix("blk")?.split_once('@')?;
+                Some((disk.parse::<u32>().ok()?, kernel.parse::<u16>().ok()?))
+            };
+            let (disk, kernel) = known().ok_or_else(|| format!("cob.devices={word}: no blkN@KERNEL"))?;
+            if usize::from(kernel) >= self.kernels.len() {
+                return Err(format!("cob.devices={word}: there is no kernel {kernel}"));
+            }
+            // Without ECAM a look at a device is two steps, which two kernels would mix up.
+            if kernel != 0 && self.topology.ecam.is_none() {
+                return Err(format!("cob.devices={word}: the machine has no PCI Express"));
+            }
+            if kernel != 0 {
+                all.insert(disk, KernelId(kernel));
+            }
+        }
+        Ok(all)
     }
 }
 

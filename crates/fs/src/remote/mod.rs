@@ -51,6 +51,7 @@ mod ask;
 mod balance;
 mod convert;
 mod counted;
+mod disk;
 mod exports;
 mod file;
 mod leased;
@@ -69,6 +70,7 @@ mod watch;
 
 pub use balance::disagreements;
 pub use counted::Counted;
+pub use disk::RemoteDisk;
 pub use file::RemoteFile;
 pub use paths::RemotePaths;
 pub use shared::OwnObjects;
@@ -88,6 +90,7 @@ use alloc::{
     vec::Vec,
 };
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use disk::DrivenDisks;
 use exports::Exports;
 use fabric::Endpoint;
 use locks::{GivenLocks, KeptLocks};
@@ -135,6 +138,8 @@ pub struct Remote {
     /// Record locks that other kernels keep for this one, and those that this one keeps for them.
     given_locks: GivenLocks,
     locks: KeptLocks,
+    /// Disks that this kernel drives for the one that owns the root.
+    disks: DrivenDisks,
     /// The sockets of this kernel.
     sockets: Lock<Weak<NetNamespace>>,
     /// On the kernel that owns the root: how paths are run there.
@@ -173,6 +178,7 @@ impl Remote {
             names: Names::default(),
             given_locks: GivenLocks::default(),
             locks: KeptLocks::default(),
+            disks: DrivenDisks::default(),
             sockets: Lock::default(),
             paths,
             this: this.clone(),
@@ -183,6 +189,7 @@ impl Remote {
         observe::register(&remote);
         moves::register(&remote);
         locks::register(&remote);
+        disk::register(&remote);
         remote
     }
 

@@ -235,3 +235,19 @@ fn which_to_boot() {
     assert_eq!(boot("cob.kernels=4 cob.boot=none").unwrap(), []);
     assert!(boot("cob.kernels=4 cob.boot=4").is_err());
 }
+
+#[test]
+fn who_drives_which_disk() {
+    let disks = |text: &str, ecam: bool| {
+        let mut machine = machine(4, 1, 1024);
+        machine.ecam = ecam.then_some(Ecam { base: 0xb000_0000, first_bus: 0, last_bus: 255 });
+        Plan::new(machine, text).unwrap().disks_elsewhere()
+    };
+    assert!(disks("cob.kernels=4", true).unwrap().is_empty());
+    let found = disks("cob.kernels=4 cob.devices=blk0@2,blk3@0,blk1@1", true).unwrap();
+    assert_eq!(found, BTreeMap::from([(0, KernelId(2)), (1, KernelId(1))]));
+    assert!(disks("cob.kernels=4 cob.devices=blk0@0", false).unwrap().is_empty());
+    for (text, ecam) in [("blk0@1", false), ("blk0@4", true), ("blk0", true), ("net0@1", true), ("blk@1", true)] {
+        assert!(disks(&format!("cob.kernels=4 cob.devices={text}"), ecam).is_err(), "{text}");
+    }
+}

@@ -182,6 +182,11 @@ impl Found {
         Ok(OpenedDisk { features, configuration, queues: Arc::new(DiskQueues(opened)) })
     }
 
+    /// Ends whatever the device does, because the kernel that drove it is no more. Afterwards it touches no memory.
+    pub fn reset(&self) -> Result<(), DeviceError> {
+        Registers::find(&self.pci, self.at, self.kind)?.reset()
+    }
+
     /// Up to the point where queues can be set up.
     fn prepare(&self, features: u64) -> Result<Device, DeviceError> {
         self.pci.enable(self.at);

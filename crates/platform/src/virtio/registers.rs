@@ -87,11 +87,7 @@ impl Registers {
 
     /// Resets the device and accepts of `wanted` what it offers (3.1.1, steps 1 to 6); says what that is.
     pub fn negotiate(&mut self, wanted: u64) -> Result<u64, DeviceError> {
-        self.set_status(DeviceStatus::empty());
-        // The device may take its time to reset (4.1.4.3.2), but a device that takes a million reads is dead.
-        if !(0..1_000_000).any(|_| self.get_status() == DeviceStatus::empty()) {
-            return Err(DeviceError::Refused);
-        }
+        self.reset()?;
         let mut status = DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER;
         self.set_status(status);
         let accepted = self.read_device_features() & (wanted | VERSION_1);
@@ -105,6 +101,14 @@ impl Registers {
             return Err(DeviceError::Refused);
         }
         Ok(accepted)
+    }
+
+    /// The device ends what it does, and forgets its queues.
+    pub fn reset(&mut self) -> Result<(), DeviceError> {
+        self.set_status(DeviceStatus::empty());
+        // The device may take its time to reset (4.1.4.3.2), but a device that takes a million reads is dead.
+        let is_reset = (0..1_000_000).any(|_| self.get_status() == DeviceStatus::empty());
+        is_reset.then_some(()).ok_or(DeviceError::Refused)
     }
 
     /// Step 8: from now on the device works.

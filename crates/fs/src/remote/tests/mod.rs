@@ -4,6 +4,7 @@ mod balance;
 mod circles;
 mod connection_deaths;
 mod connections;
+mod disk;
 mod internet;
 mod interrupted;
 mod locks;
