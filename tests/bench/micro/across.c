@@ -126,7 +126,7 @@ static uint64_t pipe_rally(long n, int cpu) {
     return time;
 }
 
-static uint64_t pipe_one(long n) { return pipe_rally(n, 0); }
+uint64_t pipe_one(long n) { return pipe_rally(n, 0); }
 static uint64_t pipe_two(long n) { return pipe_rally(n, 1); }
 
 static uint64_t socket_rally(long n, int cpu) {

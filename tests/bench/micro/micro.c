@@ -193,6 +193,8 @@ int main(int argc, char **argv) {
     run_rows(memory_rows, only, how);
     run_rows(call_rows, only, how);
     run_rows(process_rows, only, how);
+    if (has_umt())
+        run_rows(umt_rows, only, how);
     printf("BENCH-END\n");
     fflush(stdout);
     // Linux panics when its init ends.

@@ -32,7 +32,12 @@ struct row {
     long counted;
 };
 
-extern const struct row across_rows[], memory_rows[], call_rows[], process_rows[];
+extern const struct row across_rows[], memory_rows[], call_rows[], process_rows[], umt_rows[];
+
+// Two processes pass a byte to and fro on one CPU.
+uint64_t pipe_one(long n);
+// Whether the system has user-monitored threads.
+int has_umt(void);
 
 static inline uint64_t clock_now(void) {
     struct timespec time;
