@@ -123,8 +123,8 @@ const SUBJECTS: &[Subject] = &[
     fs::sockets::SUBJECT,
     timer::SUBJECT,
     ipc::SUBJECT,
-    cgroup::SUBJECT,
     disk::SUBJECT,
+    cgroup::SUBJECT,
 ];
 
 /// In the order of [`SUBJECTS`].
@@ -141,8 +141,8 @@ const TEXTS: &[&[Texts]] = &[
     fs::sockets::TEXTS,
     timer::TEXTS,
     ipc::TEXTS,
-    cgroup::TEXTS,
     disk::TEXTS,
+    cgroup::TEXTS,
 ];
 
 const COUNT: usize = {
