@@ -12,7 +12,7 @@ use crate::outbox::CREDIT_BATCH;
 use crate::wire::{Header, Packet, Role};
 use alloc::vec::Vec;
 use core::{mem, sync::atomic::Ordering};
-use machine::Actor;
+use machine::{Actor, GroupId};
 use messages::{MessageKind, Priority};
 
 /// Requests taken from a peer before it is the next one's turn.
@@ -161,9 +161,10 @@ impl Endpoint {
             return 0;
         };
         // Whom a request wakes is woken by who sent it; an answer wakes the one who waits for it, who is the same.
-        let before = self.spawner.set_actor(header.actor);
+        let before = (self.spawner.set_actor(header.actor), self.spawner.set_payer(header.payer));
         let credits = self.receive_packet(source, header, body);
-        self.spawner.set_actor(before);
+        self.spawner.set_actor(before.0);
+        self.spawner.set_payer(before.1);
         credits
     }
 
@@ -229,8 +230,14 @@ impl Endpoint {
     /// Credits travel in the lane of the requests they are for.
     fn return_credits(&self, source: Source<'_>, count: u32) {
         let Source { peer, priority, boot_generation } = source;
-        let header =
-            Header { kind: MessageKind(0), role: Role::Credit, parked: false, id: count.into(), actor: Actor::NOBODY };
+        let header = Header {
+            kind: MessageKind(0),
+            role: Role::Credit,
+            parked: false,
+            id: count.into(),
+            actor: Actor::NOBODY,
+            payer: GroupId::ROOT,
+        };
         self.transmit(peer, boot_generation, priority, &Packet::bare(header));
     }
 

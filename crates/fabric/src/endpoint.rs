@@ -18,7 +18,7 @@ use core::{
 };
 use machine::{
     sync::{Lock, WaitQueue},
-    Actor, KernelId, KernelSet, Spawner,
+    Actor, GroupId, KernelId, KernelSet, Spawner,
 };
 use messages::{Priority, Request};
 
@@ -234,20 +234,25 @@ impl Endpoint {
     /// here, so who sends many should await [`Self::room`] in between.
     pub fn send<M: Request<Reply = ()>>(&self, to: KernelId, message: M) -> Result<(), CallError> {
         // It tells of news from here: what its receiver's threads talk through is not there.
-        self.send_for(Actor::NOBODY, to, message)
+        self.send_for((Actor::NOBODY, GroupId::ROOT), to, message)
     }
 
     /// The same for the thread that this CPU works for: whom the receiver wakes, that has woken.
     pub fn send_for_thread<M: Request<Reply = ()>>(&self, to: KernelId, message: M) -> Result<(), CallError> {
-        self.send_for(self.spawner.actor(), to, message)
+        self.send_for((self.spawner.actor(), self.spawner.payer()), to, message)
     }
 
-    fn send_for<M: Request<Reply = ()>>(&self, actor: Actor, to: KernelId, message: M) -> Result<(), CallError> {
+    fn send_for<M: Request<Reply = ()>>(
+        &self,
+        (actor, payer): (Actor, GroupId),
+        to: KernelId,
+        message: M,
+    ) -> Result<(), CallError> {
         let id = match trace::is_on(trace::Point::MessageSend) {
             true => self.notices.fetch_add(1, Ordering::Relaxed),
             false => 0,
         };
-        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id, actor };
+        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id, actor, payer };
         let packet = Packet::new(header, &message);
         let peer = self.peer(to).ok_or(CallError::Dead)?;
         let boot_generation = peer.boot_generation().ok_or(CallError::Dead)?;
@@ -307,7 +312,8 @@ impl Endpoint {
             (boot_generation, calls.insert(priority, then))
         };
         pending.id = Some(id);
-        packet.set_header(Header { id, actor: self.spawner.actor(), ..header });
+        let (actor, payer) = (self.spawner.actor(), self.spawner.payer());
+        packet.set_header(Header { id, actor, payer, ..header });
         self.transmit_request(peer, boot_generation, priority, id, packet);
         pending
     }
@@ -410,7 +416,14 @@ impl Endpoint {
             return;
         }
         let Some(boot_generation) = peer.boot_generation() else { return };
-        let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id, actor: Actor::NOBODY };
+        let header = Header {
+            kind: call.kind,
+            role: Role::Cancel,
+            parked: false,
+            id,
+            actor: Actor::NOBODY,
+            payer: GroupId::ROOT,
+        };
         self.transmit(peer, boot_generation, call.priority, &Packet::bare(header));
     }
 
@@ -439,7 +452,8 @@ impl Endpoint {
 }
 
 fn request<M: Request>(message: &M) -> Packet {
-    let header = Header { kind: M::KIND, role: Role::Request, parked: false, id: 0, actor: Actor::NOBODY };
+    let header =
+        Header { kind: M::KIND, role: Role::Request, parked: false, id: 0, actor: Actor::NOBODY, payer: GroupId::ROOT };
     Packet::new(header, message)
 }
 

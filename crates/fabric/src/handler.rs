@@ -286,7 +286,7 @@ impl Endpoint {
             drop(work);
             endpoint.unpark(from, boot_generation, request, reply);
         });
-        self.spawner.spawn_for(request.actor, work);
+        self.spawner.spawn_for(request.actor, request.payer, work);
     }
 
     fn unpark(&self, from: KernelId, boot_generation: u32, request: Header, reply: Option<Packet>) {

@@ -48,7 +48,7 @@ use crate::stall::Backlog;
 use crate::wire::{Header, Role, HEADER};
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use machine::{sync::Lock, Actor, KernelId};
+use machine::{sync::Lock, Actor, GroupId, KernelId};
 use messages::{MessageKind, Priority};
 
 /// Requests of one priority that may be on their way to one kernel.
@@ -217,8 +217,14 @@ fn fragments(packet: &[u8], max: usize) -> impl Iterator<Item = Box<[u8]>> + '_ 
     let mut left = packet.len();
     packet.chunks(max - HEADER).map(move |chunk| {
         left -= chunk.len();
-        let header =
-            Header { kind: MessageKind(0), role: Role::Fragment, parked: false, id: left as u64, actor: Actor::NOBODY };
+        let header = Header {
+            kind: MessageKind(0),
+            role: Role::Fragment,
+            parked: false,
+            id: left as u64,
+            actor: Actor::NOBODY,
+            payer: GroupId::ROOT,
+        };
         let mut fragment = Vec::with_capacity(HEADER + chunk.len());
         fragment.extend_from_slice(&header.to_bytes());
         fragment.extend_from_slice(chunk);

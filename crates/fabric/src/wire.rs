@@ -3,7 +3,7 @@
 
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use core::{any::Any, ops::Deref};
-use machine::Actor;
+use machine::{Actor, GroupId};
 use messages::MessageKind;
 use postcard::ser_flavors::Flavor;
 use serde::{de::DeserializeOwned, Serialize};
@@ -31,6 +31,12 @@ pub enum Role {
     Fragment = 7,
 }
 
+impl Role {
+    fn asks(self) -> bool {
+        matches!(self, Role::Request | Role::Notice)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: MessageKind,
@@ -40,14 +46,17 @@ pub struct Header {
     pub id: u64,
     /// For whom the sender worked when it asked.
     pub actor: Actor,
+    /// In a request: who pays for the pages that are made for it.
+    pub payer: GroupId,
 }
 
 impl Header {
     pub fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..2].copy_from_slice(&self.kind.0.to_le_bytes());
-        bytes[2] = self.role as u8;
-        bytes[3] = u8::from(self.parked);
+        // What goes with the role has the other 13 bits.
+        let with_role = if self.role.asks() { self.payer.0 } else { self.parked.into() };
+        bytes[2..4].copy_from_slice(&(with_role << 3 | self.role as u16).to_le_bytes());
         bytes[4..12].copy_from_slice(&self.id.to_le_bytes());
         bytes[12..].copy_from_slice(&self.actor.0.to_le_bytes());
         bytes
@@ -56,7 +65,8 @@ impl Header {
     /// Header and body of a packet; `None` if it is none.
     pub fn split(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (header, body) = packet.split_first_chunk::<HEADER>()?;
-        let role = match header[2] {
+        let (role, with_role) = (header[2] & 7, u16::from_le_bytes([header[2], header[3]]) >> 3);
+        let role = match role {
             0 => Role::Request,
             1 => Role::Notice,
             2 => Role::Reply,
@@ -64,14 +74,17 @@ impl Header {
             4 => Role::Cancelled,
             5 => Role::Refused,
             6 => Role::Credit,
-            7 => Role::Fragment,
-            _ => return None,
+            _ => Role::Fragment,
         };
         let kind = MessageKind(u16::from_le_bytes([header[0], header[1]]));
         let (_, rest) = header.split_first_chunk::<4>()?;
         let (id, actor) = rest.split_first_chunk::<8>()?;
         let (id, actor) = (u64::from_le_bytes(*id), u32::from_le_bytes(*actor.first_chunk()?));
-        Some((Header { kind, role, parked: header[3] != 0, id, actor: Actor(actor) }, body))
+        let (parked, payer) = match role.asks() {
+            true => (false, GroupId(with_role)),
+            false => (with_role != 0, GroupId::ROOT),
+        };
+        Some((Header { kind, role, parked, id, actor: Actor(actor), payer }, body))
     }
 }
 
@@ -248,7 +261,8 @@ mod tests {
     fn packets_short_and_long_survive() {
         for len in [0usize, 1, 47, 48, 99, 100, 101, 5000] {
             let (kind, role, parked) = (MessageKind(0x1234), Role::Reply, len % 2 == 1);
-            let header = Header { kind, role, parked, id: u64::MAX - 5, actor: Actor(0x8000_0001) };
+            let (actor, payer) = (Actor(0x8000_0001), GroupId::ROOT);
+            let header = Header { kind, role, parked, id: u64::MAX - 5, actor, payer };
             let body = vec![9u8; len];
             let packet = Packet::new(Header { id: 0, ..header }, &body);
             let mut renamed = packet;
@@ -262,8 +276,14 @@ mod tests {
     #[test]
     fn what_is_no_packet_is_told_apart() {
         assert_eq!(Header::split(&[0; HEADER - 1]), None);
-        let mut bytes = [0; HEADER];
-        bytes[2] = 8;
-        assert_eq!(Header::split(&bytes), None);
+    }
+
+    #[test]
+    fn any_group_pays_for_a_request() {
+        for role in [Role::Request, Role::Notice] {
+            let (kind, payer) = (MessageKind(7), GroupId::MAX);
+            let header = Header { kind, role, parked: false, id: 1, actor: Actor(2), payer };
+            assert_eq!(Header::split(&header.to_bytes()), Some((header, &[][..])));
+        }
     }
 }

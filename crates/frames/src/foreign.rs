@@ -19,7 +19,7 @@ use core::{
     array,
     sync::atomic::{AtomicUsize, Ordering},
 };
-use machine::{sync::Lock, Frame, KernelId};
+use machine::{group::Tag, sync::Lock, Frame, KernelId};
 
 /// CPUs of one kernel that fault on different pages should rarely meet.
 const SHARDS: usize = 16;
@@ -46,6 +46,8 @@ struct Use {
     pinned: bool,
     /// That kernel has died: nobody does.
     lost: bool,
+    /// To whom it is charged here.
+    tag: Tag,
 }
 
 /// A frame may be in it twice (a pin and a count).
@@ -73,7 +75,7 @@ impl Foreign {
 
     /// `home` gave us `frame` for good: one user.
     pub fn adopt(&self, frame: Frame, home: KernelId) {
-        let first = Use { count: 1, giver: home, pinned: false, lost: false };
+        let first = Use { count: 1, giver: home, pinned: false, lost: false, tag: Tag::NONE };
         let old = self.shard(frame).lock().insert(frame, first);
         assert_eq!(old, None, "{frame:?} is adopted twice");
     }
@@ -120,7 +122,8 @@ impl Foreign {
     pub fn accept_pin(&self, frame: Frame, by: KernelId) {
         let known = {
             let mut shard = self.shard(frame).lock();
-            let used = shard.entry(frame).or_insert(Use { count: 0, giver: by, pinned: true, lost: false });
+            let first = Use { count: 0, giver: by, pinned: true, lost: false, tag: Tag::NONE };
+            let used = shard.entry(frame).or_insert(first);
             used.count += 1;
             used.count > 1
         };
@@ -144,16 +147,33 @@ impl Foreign {
 
     /// The last release puts the frame on the list of who gave it.
     pub fn release(&self, frame: Frame) {
+        self.release_charged(frame);
+    }
+
+    /// The same. Gives the tag of a frame that has no user any more.
+    pub fn release_charged(&self, frame: Frame) -> Tag {
         let last = match self.shard(frame).lock().entry(frame) {
             Entry::Vacant(_) => panic!("double free of foreign {frame:?}"),
-            Entry::Occupied(entry) if entry.get().count == 1 => Some(entry.remove()).filter(|used| !used.lost),
+            Entry::Occupied(entry) if entry.get().count == 1 => entry.remove(),
             Entry::Occupied(mut entry) => {
                 entry.get_mut().count -= 1;
-                None
+                return Tag::NONE;
             }
         };
-        if let Some(used) = last {
-            self.give_back(frame, used.giver);
+        if !last.lost {
+            self.give_back(frame, last.giver);
+        }
+        last.tag
+    }
+
+    /// To whom a frame that is in use here is charged.
+    pub fn tag(&self, frame: Frame) -> Tag {
+        self.shard(frame).lock().get(&frame).map_or(Tag::NONE, |used| used.tag)
+    }
+
+    pub fn set_tag(&self, frame: Frame, tag: Tag) {
+        if let Some(used) = self.shard(frame).lock().get_mut(&frame) {
+            used.tag = tag;
         }
     }
 

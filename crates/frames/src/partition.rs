@@ -12,7 +12,7 @@ use core::{
     ptr::NonNull,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
-use machine::{Frame, KernelId, PAGE_SIZE};
+use machine::{group::Tag, Frame, KernelId, PAGE_SIZE};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -183,9 +183,30 @@ impl Partition {
     }
 
     pub fn release(&self, frame: Frame) {
-        if self.zone(frame).release(frame) {
-            self.put_cached(frame);
+        self.release_charged(frame);
+    }
+
+    /// The same. Gives the tag of a frame that has no user any more.
+    pub fn release_charged(&self, frame: Frame) -> Tag {
+        let zone = self.zone(frame);
+        if !zone.release(frame) {
+            return Tag::NONE;
         }
+        let tag = zone.tag(frame);
+        if tag != Tag::NONE {
+            zone.set_tag(frame, Tag::NONE);
+        }
+        self.put_cached(frame);
+        tag
+    }
+
+    /// To whom a frame that is counted here is charged.
+    pub fn tag(&self, frame: Frame) -> Tag {
+        self.zone(frame).tag(frame)
+    }
+
+    pub fn set_tag(&self, frame: Frame, tag: Tag) {
+        self.zone(frame).set_tag(frame, tag);
     }
 
     /// Users of `frame`; 0 for one that is free, lent, reserved or in a run.

@@ -6,9 +6,9 @@ use crate::{
 };
 use core::{
     ops::Range,
-    sync::atomic::{fence, AtomicU32, Ordering},
+    sync::atomic::{fence, AtomicU16, AtomicU32, Ordering},
 };
-use machine::{sync::Lock, Frame, KernelId};
+use machine::{group::Tag, sync::Lock, Frame, KernelId};
 
 /// State words: 0 is free, up to [`MAX_COUNT`] a reference count, above it one of these.
 const FREE: u32 = 0;
@@ -31,6 +31,8 @@ pub struct Zone {
     /// is aligned in physical memory too.
     origin: u64,
     states: &'static [AtomicU32],
+    /// To whom the frames that are counted are charged ([`machine::group::Tag`]).
+    tags: &'static [AtomicU16],
     buddy: Lock<Buddy>,
 }
 
@@ -44,14 +46,16 @@ impl Zone {
     pub fn cost(range: &Range<u64>) -> usize {
         let padding = 64 * (crate::MAX_ORDER + 1);
         let words = Buddy::words_for(Self::span(range).1);
-        Carve::cost::<AtomicU32>((range.end - range.start) as usize) + Carve::cost::<u64>(words) + padding
+        let frames = (range.end - range.start) as usize;
+        Carve::cost::<AtomicU32>(frames) + Carve::cost::<AtomicU16>(frames) + Carve::cost::<u64>(words) + padding
     }
 
     /// All frames are reserved at first.
     pub fn new(range: Range<u64>, carve: &mut Carve) -> Self {
         let (origin, span) = Self::span(&range);
         let states = carve.fill((range.end - range.start) as usize, |_| AtomicU32::new(RESERVED));
-        Zone { origin, states, buddy: Lock::new(Buddy::new(span, carve)), range }
+        let tags = carve.fill(states.len(), |_| AtomicU16::new(0));
+        Zone { origin, states, tags, buddy: Lock::new(Buddy::new(span, carve)), range }
     }
 
     pub fn range(&self) -> &Range<u64> {
@@ -64,6 +68,19 @@ impl Zone {
 
     fn state(&self, frame: Frame) -> &AtomicU32 {
         &self.states[(frame.0 - self.range.start) as usize]
+    }
+
+    fn tag_word(&self, frame: Frame) -> &AtomicU16 {
+        &self.tags[(frame.0 - self.range.start) as usize]
+    }
+
+    /// Of a frame that is counted. Relaxed: its users agree on who sets it, and the last one has seen what the others did.
+    pub fn tag(&self, frame: Frame) -> Tag {
+        Tag(self.tag_word(frame).load(Ordering::Relaxed))
+    }
+
+    pub fn set_tag(&self, frame: Frame, tag: Tag) {
+        self.tag_word(frame).store(tag.0, Ordering::Relaxed);
     }
 
     fn index(&self, frame: u64) -> usize {

@@ -73,6 +73,7 @@ fn work(kernel: &'static Kernel) -> ! {
             continue;
         }
         kernel.system.vm.send_frames_home(1);
+        kernel.system.return_to_cgroups();
         if log_waits || kernel.endpoint.has_backlog() || !kernel.scheduler.prepare_idle() {
             continue;
         }

@@ -1,9 +1,12 @@
 //! What this kernel does when its memory runs out.
 
 use crate::services::Kernel;
-use alloc::sync::{Arc, Weak};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+};
 use fs::{remote::Remote, Services};
-use machine::{BoxFuture, SpaceId, PAGE_SIZE};
+use machine::{BoxFuture, GroupId, Pid, SpaceId, PAGE_SIZE};
 use platform::plan::Plan;
 use process::System;
 use vm::Relief;
@@ -43,9 +46,28 @@ impl Relief for Pressure {
         }
     }
 
+    fn reclaim_of<'a>(&'a self, groups: &'a [GroupId]) -> BoxFuture<'a, usize> {
+        Box::pin(async move {
+            match self.services.reclaim_of(groups).await + self.remote.reclaim_of(groups) {
+                0 => self.remote.reclaim(),
+                freed => freed,
+            }
+        })
+    }
+
+    fn room_in_group(&self, group: GroupId, thread: Pid) -> BoxFuture<'_, bool> {
+        let system = self.system.upgrade();
+        Box::pin(async move {
+            match system {
+                Some(system) => system.room_in_cgroup(group, thread).await,
+                None => false,
+            }
+        })
+    }
+
     fn end_one(&self, space: SpaceId) -> BoxFuture<'_, bool> {
         let system = self.system.upgrade();
-        alloc::boxed::Box::pin(async move {
+        Box::pin(async move {
             match system {
                 Some(system) => system.end_heaviest(space).await,
                 None => false,

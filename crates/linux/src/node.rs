@@ -18,8 +18,8 @@ use fs::{
 };
 use futex::{Futexes, Words};
 use machine::{
-    errno::Result, sync::WaitQueue, Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Pid, Spawner,
-    PAGE_SIZE,
+    errno::Result, sync::WaitQueue, Access, BoxFuture, Cpu, Errno, Frame, GroupId, KernelId, KernelSet, Memory, Pid,
+    Spawner, PAGE_SIZE,
 };
 use messages::fs::Opened;
 use messages::vm::{FutexKey, FutexPlace};
@@ -277,6 +277,16 @@ impl Mappers for Spaces {
         Box::pin(async move {
             match vm {
                 Some(vm) => vm.borrow(must).await,
+                None => false,
+            }
+        })
+    }
+
+    fn room_in_group(&self, group: GroupId) -> BoxFuture<'_, bool> {
+        let vm = self.0.upgrade();
+        Box::pin(async move {
+            match vm {
+                Some(vm) => vm.room_in_group(group).await,
                 None => false,
             }
         })

@@ -20,6 +20,7 @@ mod counted;
 mod cpu;
 mod device;
 pub mod errno;
+pub mod group;
 mod ids;
 mod memory;
 #[cfg(loom_locks)]

@@ -1,6 +1,9 @@
 //! Physical memory of a partition, and the page table of one replica of an address space.
 
-use crate::{Access, Frame, KernelId, Page, PageRange, UserAddr};
+use crate::{
+    group::{Ledgers, Tag},
+    Access, Frame, KernelId, Page, PageRange, UserAddr,
+};
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
 use serde::{Deserialize, Serialize};
@@ -140,6 +143,16 @@ pub trait Memory: Send + Sync {
     fn frames_to_return(&self, _at_least: usize) -> Option<(KernelId, Vec<Frame>)> {
         None
     }
+    /// What control groups are charged with here; None: nothing is charged.
+    fn ledgers(&self) -> Option<&Ledgers> {
+        None
+    }
+    /// To whom `frame`, which is in use here, is charged. Whoever releases its last count ends the charge.
+    fn tag(&self, _frame: Frame) -> Tag {
+        Tag::NONE
+    }
+    /// It is charged so from now on ([`ChargedPage::put_on`](crate::group::ChargedPage::put_on)).
+    fn set_tag(&self, _frame: Frame, _tag: Tag) {}
     /// The kernel in whose partition `frame` lies; None for no RAM at all.
     fn home_of(&self, frame: Frame) -> Option<KernelId>;
     /// Frames of this partition in all, and free ones.

@@ -2,7 +2,7 @@
 
 use crate::{
     sync::{Lock, WaitQueue},
-    Actor,
+    Actor, GroupId,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{future::Future, pin::Pin, task::Poll};
@@ -15,8 +15,8 @@ pub trait Spawner: Send + Sync {
     /// Starts `task`, which runs to its end.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
-    /// The same for work that another kernel's thread waits for: who wakes the task wakes `_actor`.
-    fn spawn_for(&self, _actor: Actor, task: BoxFuture<'static, ()>) {
+    /// The same for work that another kernel's thread waits for: who wakes the task wakes `_actor`, and `_payer` pays for the pages that it makes.
+    fn spawn_for(&self, _actor: Actor, _payer: GroupId, task: BoxFuture<'static, ()>) {
         self.spawn(task);
     }
 
@@ -33,6 +33,16 @@ pub trait Spawner: Send + Sync {
     /// From now on this CPU works for `_actor`. Gives whom it worked for before.
     fn set_actor(&self, _actor: Actor) -> Actor {
         Actor::NOBODY
+    }
+
+    /// The control group that pays for the pages that are made on this CPU.
+    fn payer(&self) -> GroupId {
+        GroupId::ROOT
+    }
+
+    /// From now on `_payer` pays. Gives who did before.
+    fn set_payer(&self, _payer: GroupId) -> GroupId {
+        GroupId::ROOT
     }
 
     /// Whether the task that runs has had its CPU long enough ([`pause`]).

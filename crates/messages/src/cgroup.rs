@@ -1,8 +1,9 @@
 //! Control groups (cgroups(7)): which group a process is in, and what a group's processes have. The primary owns the tree.
 
+use crate::process::Heaviest;
 use abi::Credentials;
 use alloc::vec::Vec;
-use machine::{errno, GroupId, Pid};
+use machine::{errno, group::GivenBack, GroupId, Pid};
 use serde::{Deserialize, Serialize};
 
 /// What happens to a process that is in a group, or is to be.
@@ -32,6 +33,28 @@ pub struct ThreadCount {
     pub threads: u32,
     /// Grows with each change at the home of the process. The owner of the tree drops what is older than what it knows.
     pub version: u64,
+}
+
+/// What a kernel may charge a group with from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drawn {
+    /// So many pages more.
+    pub pages: u32,
+    /// None, because this group, the same or one above it, has as many as it may.
+    pub full: Option<GroupId>,
+    /// This one has more than it should (memory.high).
+    pub high: Option<GroupId>,
+}
+
+/// What became of a group that is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Room {
+    /// There may be some.
+    Again,
+    /// A process is about to end for it.
+    Wait,
+    /// There is none: the page can't be had. Or the process of the thread that asks was killed.
+    Fail,
 }
 
 messages! {
@@ -99,4 +122,50 @@ messages! {
         /// The group.
         group: GroupId,
     } -> Vec<(Pid, Vec<Pid>)>, Low;
+
+    /// A kernel may not charge a group with any more page, and asks the owner of the tree for a tranche.
+    cgroup_draw: CgroupDraw {
+        /// The group.
+        group: GroupId,
+    } -> Drawn, High;
+
+    /// A group is full, and a thread wants a page: asks the owner of the tree to make room: by what kernels do not need of what they were
+    /// granted, by dropping what can be read again, at last by the end of a process in the group.
+    cgroup_room: CgroupRoom {
+        /// The group that is full, or has more than it should.
+        group: GroupId,
+        /// The thread.
+        thread: Pid,
+        /// It has not asked for this page before.
+        first: bool,
+        /// The group only has more than it should: nothing ends.
+        high: bool,
+    } -> Room, Low;
+
+    /// The owner of the tree wants back what is granted to some groups and not charged. With `reclaim` the receiver drops pages of them that can be
+    /// read again before.
+    cgroup_give_back: CgroupGiveBack {
+        /// The groups, ascending.
+        groups: Vec<GroupId>,
+        /// Whether pages are to be dropped.
+        reclaim: bool,
+    } -> Vec<GivenBack>, Low;
+
+    /// An idle kernel gives back what it does not need soon.
+    cgroup_returns: CgroupReturns {
+        /// What it gives back.
+        given: Vec<GivenBack>,
+    } -> (), High;
+
+    /// memory.current and memory.stat are read: asks what is charged to some groups on the receiver, by kind ([`machine::group::PageKind`]).
+    cgroup_usage: CgroupUsage {
+        /// The groups, ascending.
+        groups: Vec<GroupId>,
+    } -> [u64; 3], High;
+
+    /// A group is full, and nothing can be dropped: asks for the process in some groups with most memory on the receiver.
+    cgroup_heaviest: CgroupHeaviest {
+        /// The groups, ascending.
+        groups: Vec<GroupId>,
+    } -> Option<Heaviest>, Low;
 }

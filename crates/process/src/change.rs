@@ -194,7 +194,11 @@ impl Process {
             Change::NoNewPrivileges => shared.no_new_privileges = true,
             Change::LockFuture(flags) => shared.lock_future = flags,
             Change::Barriers(commands) => shared.barriers |= commands,
-            Change::Cgroup(group) => shared.cgroup = group,
+            Change::Cgroup(group) => {
+                shared.cgroup = group;
+                drop(shared);
+                self.local_threads().iter().for_each(|thread| thread.set_payer(group));
+            }
             Change::Oom { adjust, least } => shared.oom = (adjust, least.unwrap_or(shared.oom.1)),
             Change::SharingGroup { part, sharing_group } => {
                 let known = &mut shared.sharing_groups[part as usize];

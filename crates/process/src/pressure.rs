@@ -205,11 +205,16 @@ impl System {
 
     /// The heaviest process of this kernel alone; of equals the youngest.
     pub(crate) fn heaviest(&self) -> Option<Heaviest> {
+        self.heaviest_among(|_| true)
+    }
+
+    /// The same of those that are meant.
+    pub(crate) fn heaviest_among(&self, is_meant: impl Fn(&Process) -> bool) -> Option<Heaviest> {
         let all: Vec<Arc<Process>> = self
             .processes
             .lock()
             .values()
-            .filter(|process| process.id != INIT && !process.has_ended())
+            .filter(|process| process.id != INIT && !process.has_ended() && is_meant(process))
             .cloned()
             .collect();
         let free = self.memory.totals().1;

@@ -150,6 +150,15 @@ pub(crate) fn register(system: &Arc<System>) {
         None => Err(Errno::ESRCH),
     });
     answer!(CgroupKill, |system, _from, ask| system.kill_here(ask.processes).await);
+    serve.on_sync(|system, from, ask: CgroupDraw| {
+        let kernels = system.kernels().len();
+        system.with_cgroups(|tree| tree.draw(ask.group, from, kernels))
+    });
+    answer!(CgroupRoom, |system, _from, ask| system.make_room_in_cgroup(ask).await);
+    answer!(CgroupGiveBack, |system, _from, ask| system.give_back_here(ask).await);
+    serve.on_sync(|system, from, ask: CgroupReturns| system.with_cgroups(|tree| tree.give_back(from, &ask.given)));
+    serve.on_sync(|system, _, ask: CgroupUsage| system.cgroup_usage_here(&ask.groups));
+    answer!(CgroupHeaviest, |system, _from, ask| system.heaviest_in_cgroups(&ask.groups));
     answer!(CgroupMembers, |system, _from, ask| system.cgroup_members_here(ask.group));
 
     answer!(TimerCall, |system, _from, ask| match process!(system, ask) {

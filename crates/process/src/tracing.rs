@@ -1,7 +1,8 @@
 //! What a trace knows of threads: for whom a CPU works, and what threads are called.
 
 use crate::{System, Thread};
-use machine::{Actor, SpaceId};
+use core::sync::atomic::Ordering::Relaxed;
+use machine::{Actor, GroupId, SpaceId};
 
 /// Samples of this CPU are of a thread in this space from now on.
 #[cold]
@@ -23,6 +24,17 @@ impl Thread {
         let task = self.task.lock().clone();
         if let Some(task) = task {
             self.process.system.scheduler.act_for(&task, actor);
+        }
+        // It may have been moved while it was away.
+        self.set_payer(self.process.cgroup());
+    }
+
+    /// Who pays for the pages that it makes from now on.
+    pub(crate) fn set_payer(&self, payer: GroupId) {
+        self.payer.store(payer.0.into(), Relaxed);
+        let task = self.task.lock().clone();
+        if let Some(task) = task {
+            task.set_payer(payer);
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Local {
     pub mail: AtomicBool,
     /// For whom this CPU works ([`machine::Actor`]). Only this CPU uses it.
     pub actor: AtomicU32,
+    /// The control group that pays for pages made on it ([`machine::GroupId`]). Only this CPU uses it.
+    pub payer: AtomicU32,
     /// [`crate::Class::level`] of the task that runs.
     pub level: AtomicU8,
     /// Its deadline; [`NEVER`]: it has none.
@@ -63,6 +65,7 @@ impl Local {
             idle: AtomicBool::new(false),
             mail: AtomicBool::new(false),
             actor: AtomicU32::new(0),
+            payer: AtomicU32::new(0),
             level: AtomicU8::new(0),
             due: AtomicU64::new(NEVER),
             load: AtomicUsize::new(0),

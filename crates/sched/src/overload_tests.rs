@@ -194,7 +194,7 @@ fn what_a_thread_defers_begins_before_it_goes_on_or_waits() {
         assert!(begun_.load(Relaxed) >= 3);
     };
     let actor = machine::Actor::new(machine::Pid(5), machine::KernelId(0));
-    bench.scheduler.spawn_thread_for(actor, Class::Normal(0), ALL, Box::pin(body));
+    bench.scheduler.spawn_thread_for((actor, machine::GroupId::ROOT), Class::Normal(0), ALL, Box::pin(body));
     turn_until(&bench, 1_000_000_000);
     assert_eq!(begun.load(Relaxed), 13);
 }

@@ -28,8 +28,10 @@ use core::{
     future::Future,
     task::{Context, Waker},
 };
-use machine::{yield_now, Actor, BoxFuture, Cpu, CpuId, KernelId, Spawner};
+use machine::{yield_now, Actor, BoxFuture, Cpu, CpuId, GroupId, KernelId, Spawner};
 
+/// Whom the kernel's own work is done for, and who pays for its pages.
+const NOBODY: (Actor, GroupId) = (Actor::NOBODY, GroupId::ROOT);
 /// An alarm that is wanted so close to the one that is set (ns) need not be set anew.
 const ALARM_SLACK_NS: u64 = 20_000;
 /// Pieces of work in a row ([`machine::pause`]) after which the CPU looks around in any case: in the kernel nothing tells it that messages
@@ -75,28 +77,28 @@ impl Scheduler {
 
     /// Starts a user thread's future. It may run on this kernel's CPUs whose index bit is set in `allowed`.
     pub fn spawn_thread(self: &Arc<Self>, class: Class, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
-        self.spawn_thread_for(Actor::NOBODY, class, allowed, task)
+        self.spawn_thread_for((Actor::NOBODY, GroupId::ROOT), class, allowed, task)
     }
 
-    /// The same: who wakes it wakes `actor`, and what it does `actor` does.
+    /// The same: who wakes it wakes the actor, and what it does the actor does; and the group pays for the pages that it makes.
     pub fn spawn_thread_for(
         self: &Arc<Self>,
-        actor: Actor,
+        works_for: (Actor, GroupId),
         class: Class,
         allowed: u64,
         task: BoxFuture<'static, ()>,
     ) -> TaskRef {
-        self.start(class, actor, allowed, task)
+        self.start(class, works_for, allowed, task)
     }
 
     /// Starts kernel work.
     pub fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        self.start(Class::Kernel, Actor::NOBODY, u64::MAX, Box::pin(task));
+        self.start(Class::Kernel, NOBODY, u64::MAX, Box::pin(task));
     }
 
     /// Starts kernel work that stays on one CPU, by its index.
     pub fn spawn_on(self: &Arc<Self>, cpu: usize, task: impl Future<Output = ()> + Send + 'static) {
-        self.start(Class::Kernel, Actor::NOBODY, 1 << cpu, Box::pin(task));
+        self.start(Class::Kernel, NOBODY, 1 << cpu, Box::pin(task));
     }
 
     /// Keeps work that takes locks which the thread that runs on this CPU may hold now. [`Self::begin_deferred`] begins it: at the end of the
@@ -129,8 +131,14 @@ impl Scheduler {
         self.set_actor(actor);
     }
 
-    fn start(self: &Arc<Self>, class: Class, actor: Actor, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
-        let entity = Arc::new(Entity::new(class, actor, self.here(), allowed));
+    fn start(
+        self: &Arc<Self>,
+        class: Class,
+        (actor, payer): (Actor, GroupId),
+        allowed: u64,
+        task: BoxFuture<'static, ()>,
+    ) -> TaskRef {
+        let entity = Arc::new(Entity::new(class, actor, payer, self.here(), allowed));
         if matches!(class, Class::Deadline(_)) {
             self.has_deadlines.store(true, Relaxed);
         }
@@ -163,6 +171,16 @@ impl Scheduler {
     /// This CPU works for `actor` from now on.
     pub(crate) fn set_actor(&self, actor: Actor) {
         self.locals[self.here()].actor.store(actor.0, Relaxed);
+    }
+
+    /// Who pays for the pages that are made on this CPU.
+    pub fn payer(&self) -> GroupId {
+        GroupId(self.locals[self.here()].payer.load(Relaxed) as u16)
+    }
+
+    /// `payer` does from now on, until the next task runs.
+    pub fn set_payer(&self, payer: GroupId) {
+        self.locals[self.here()].payer.store(payer.0.into(), Relaxed);
     }
 
     /// Position of a global CPU number among this kernel's CPUs.
@@ -306,6 +324,7 @@ impl Scheduler {
             self.sample_enter(&entity);
         }
         self.set_actor(entity.actor());
+        self.set_payer(entity.payer());
         if entity.monitored.is_on() {
             self.enter_monitored(here, &entity);
         }
@@ -322,6 +341,7 @@ impl Scheduler {
         }
         self.begin_deferred();
         self.set_actor(Actor::NOBODY);
+        self.set_payer(GroupId::ROOT);
         if !waits_again {
             entity.waits.store(entity.waits.load(Relaxed) + 1, Relaxed);
             self.leave(&entity, here);
@@ -568,11 +588,11 @@ pub struct KernelTasks(pub Arc<Scheduler>);
 
 impl Spawner for KernelTasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.0.start(Class::Kernel, Actor::NOBODY, u64::MAX, task);
+        self.0.start(Class::Kernel, NOBODY, u64::MAX, task);
     }
 
-    fn spawn_for(&self, actor: Actor, task: BoxFuture<'static, ()>) {
-        self.0.start(Class::Kernel, actor, u64::MAX, task);
+    fn spawn_for(&self, actor: Actor, payer: GroupId, task: BoxFuture<'static, ()>) {
+        self.0.start(Class::Kernel, (actor, payer), u64::MAX, task);
     }
 
     fn cpu(&self) -> usize {
@@ -586,6 +606,16 @@ impl Spawner for KernelTasks {
     fn set_actor(&self, actor: Actor) -> Actor {
         let before = self.0.actor();
         self.0.set_actor(actor);
+        before
+    }
+
+    fn payer(&self) -> GroupId {
+        self.0.payer()
+    }
+
+    fn set_payer(&self, payer: GroupId) -> GroupId {
+        let before = self.0.payer();
+        self.0.set_payer(payer);
         before
     }
 

@@ -10,7 +10,7 @@ use crate::{
     sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
 };
 use alloc::sync::Arc;
-use machine::Actor;
+use machine::{Actor, GroupId};
 
 pub(crate) type Runnable = async_task::Runnable<Arc<Entity>>;
 
@@ -31,6 +31,8 @@ pub(crate) struct Entity {
     pub allowed: AtomicU64,
     /// Whose work it is.
     pub actor: AtomicU32,
+    /// The control group that pays for the pages that it makes.
+    pub payer: AtomicU32,
     /// It waits in a queue.
     pub queued: AtomicBool,
     /// What it counts as load wherever it runs or waits ([`load_of`]): a thread, until it ends. Changes only while it runs, or under
@@ -59,7 +61,7 @@ pub(crate) struct Entity {
 
 impl Entity {
     /// It last was on CPU `cpu` of this kernel, by index.
-    pub fn new(class: Class, actor: Actor, cpu: usize, allowed: u64) -> Entity {
+    pub fn new(class: Class, actor: Actor, payer: GroupId, cpu: usize, allowed: u64) -> Entity {
         let reserved = match class {
             Class::Deadline(Reservation { runtime, deadline, period }) => [runtime, deadline, period],
             _ => [0; 3],
@@ -70,6 +72,7 @@ impl Entity {
             cpu: AtomicUsize::new(cpu),
             allowed: AtomicU64::new(allowed),
             actor: AtomicU32::new(actor.0),
+            payer: AtomicU32::new(payer.0.into()),
             queued: AtomicBool::new(false),
             share: AtomicUsize::new(load_of(class)),
             lag: AtomicI64::new(0),
@@ -132,6 +135,10 @@ impl Entity {
         self.class.swap(class.to_bits(), SeqCst) != class.to_bits()
     }
 
+    pub fn payer(&self) -> GroupId {
+        GroupId(self.payer.load(Relaxed) as u16)
+    }
+
     pub fn actor(&self) -> Actor {
         Actor(self.actor.load(Relaxed))
     }
@@ -180,6 +187,11 @@ impl TaskRef {
     /// Restricts the task to CPUs of this kernel whose index bit is set; takes effect when it is next queued.
     pub fn set_allowed(&self, mask: u64) {
         self.0.allowed.store(mask, SeqCst);
+    }
+
+    /// Says who pays for the pages that it makes, from when it next gets a CPU on.
+    pub fn set_payer(&self, payer: GroupId) {
+        self.0.payer.store(payer.0.into(), Relaxed);
     }
 
     /// How often it has waited for something, and how often another thread was given its CPU although it could have gone on (also

@@ -1,13 +1,15 @@
 //! Tasks of all kernels on one thread; the seed picks which goes on.
 
 use crate::{recorder::Recorder, rng::Rng};
-use machine::{sync::Lock, BoxFuture, KernelId, Spawner};
+use machine::{sync::Lock, Actor, BoxFuture, GroupId, KernelId, Spawner};
+use sched::Scheduler;
 use slab::Slab;
 use std::{
-    future::Future,
+    collections::BTreeMap,
+    future::{poll_fn, Future},
     sync::{
         atomic::{AtomicBool, AtomicU32, Ordering},
-        Arc,
+        Arc, Weak,
     },
     task::{Context, Wake, Waker},
 };
@@ -50,6 +52,8 @@ struct Task {
 pub struct Executor {
     tasks: Lock<Slab<Task>>,
     ready: Arc<Ready>,
+    /// Those that run threads, by kernel.
+    pub schedulers: Lock<BTreeMap<KernelId, Weak<Scheduler>>>,
 }
 
 impl Executor {
@@ -154,23 +158,64 @@ impl<T> Handle<T> {
     }
 }
 
+/// For whom a kernel's task works, and who pays for the pages that it makes.
+type WorksFor = (Actor, GroupId);
+
 /// Spawns for one kernel.
 pub struct SimSpawner {
     executor: Arc<Executor>,
     kernel: KernelId,
     /// Pieces of work that were done without a pause.
     pieces: AtomicU32,
+    /// Of the task that runs. Of a thread the scheduler knows.
+    works_for: Arc<Lock<WorksFor>>,
 }
 
 impl SimSpawner {
+    fn scheduler(&self) -> Option<Arc<Scheduler>> {
+        self.executor.schedulers.lock().get(&self.kernel)?.upgrade()
+    }
+
     pub fn new(executor: Arc<Executor>, kernel: KernelId) -> Self {
-        SimSpawner { executor, kernel, pieces: AtomicU32::new(0) }
+        SimSpawner { executor, kernel, pieces: AtomicU32::new(0), works_for: Arc::default() }
     }
 }
 
 impl Spawner for SimSpawner {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.executor.spawn(Some(self.kernel), task);
+    }
+
+    fn spawn_for(&self, actor: Actor, payer: GroupId, mut task: BoxFuture<'static, ()>) {
+        let works_for = self.works_for.clone();
+        self.spawn(Box::pin(poll_fn(move |context| {
+            let before = std::mem::replace(&mut *works_for.lock(), (actor, payer));
+            let polled = task.as_mut().poll(context);
+            *works_for.lock() = before;
+            polled
+        })));
+    }
+
+    fn actor(&self) -> Actor {
+        match self.works_for.lock().0 {
+            Actor::NOBODY => self.scheduler().map_or(Actor::NOBODY, |scheduler| scheduler.actor()),
+            actor => actor,
+        }
+    }
+
+    fn set_actor(&self, actor: Actor) -> Actor {
+        std::mem::replace(&mut self.works_for.lock().0, actor)
+    }
+
+    fn payer(&self) -> GroupId {
+        match self.works_for.lock().1 {
+            GroupId::ROOT => self.scheduler().map_or(GroupId::ROOT, |scheduler| scheduler.payer()),
+            payer => payer,
+        }
+    }
+
+    fn set_payer(&self, payer: GroupId) -> GroupId {
+        std::mem::replace(&mut self.works_for.lock().1, payer)
     }
 
     fn is_turn_over(&self) -> bool {

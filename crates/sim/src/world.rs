@@ -5,6 +5,7 @@
 
 use crate::{rng::Rng, shape::Shape, table::SimTable};
 use machine::{
+    group::{Ledgers, Tag},
     sync::{Lock, LockGuard},
     Frame, KernelId, Memory, NoMemory, PageRange, PageTable, Step, PAGE_SIZE,
 };
@@ -330,11 +331,14 @@ impl Frames {
 pub struct SimMemory {
     world: Arc<World>,
     me: KernelId,
+    ledgers: Ledgers,
+    /// Frames that this kernel counts and somebody pays for.
+    tags: Lock<BTreeMap<Frame, Tag>>,
 }
 
 impl SimMemory {
     pub fn new(world: Arc<World>, me: KernelId) -> Arc<Self> {
-        Arc::new(SimMemory { world, me })
+        Arc::new(SimMemory { world, me, ledgers: Ledgers::default(), tags: Lock::default() })
     }
 }
 
@@ -398,6 +402,7 @@ impl Memory for SimMemory {
         if *count > 0 {
             return;
         }
+        self.ledgers.uncharge(self.tags.lock().remove(&frame).unwrap_or_default());
         if let Some((_, by)) = frames.pinned.remove(&(self.me, frame)) {
             return frames.returning.entry((self.me, by)).or_default().push(frame);
         }
@@ -482,6 +487,18 @@ impl Memory for SimMemory {
         if *count > 1 {
             frames.returning.entry((self.me, by)).or_default().push(frame);
         }
+    }
+
+    fn ledgers(&self) -> Option<&Ledgers> {
+        Some(&self.ledgers)
+    }
+
+    fn tag(&self, frame: Frame) -> Tag {
+        self.tags.lock().get(&frame).copied().unwrap_or_default()
+    }
+
+    fn set_tag(&self, frame: Frame, tag: Tag) {
+        self.tags.lock().insert(frame, tag);
     }
 
     fn frames_to_return(&self, at_least: usize) -> Option<(KernelId, Vec<Frame>)> {

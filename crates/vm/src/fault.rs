@@ -17,7 +17,9 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::Object;
-use machine::{Access, CountedFrame, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr};
+use machine::{
+    group::PageKind, Access, CountedFrame, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr,
+};
 use messages::vm::Fault;
 
 /// The marks of an anonymous page that a thread has touched. A page that was made ahead lacks them until then, and mincore tells the two
@@ -157,7 +159,8 @@ impl Space {
                     match fetched {
                         Ok(frame) => demand.fetched = Some(Fetched { object, index, frame, losses }),
                         Err(Errno::ENOMEM) if self.try_again(Missing::Own, &mut attempts).await => {}
-                        Err(Errno::ENOMEM) => return Failed(Fault::NoMemory),
+                        // Its group may have no more (EDQUOT).
+                        Err(Errno::ENOMEM | Errno::EDQUOT) => return Failed(Fault::NoMemory),
                         Err(_) => return Failed(Fault::PastEnd),
                     }
                 }
@@ -339,7 +342,10 @@ impl Space {
         if !demand.access.contains(Access::WRITE) {
             return self.put_zero(demand.page, region);
         }
-        let Some(frame) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
+        let frame = match self.new_frame(demand) {
+            Ok(frame) => frame,
+            Err(missing) => return NoRoom(missing),
+        };
         let result = self.put_counted(demand.page, frame, full, TOUCHED);
         if !demand.export && matches!(result, Mapped) {
             self.make_ahead(state, demand.page, region);
@@ -368,7 +374,9 @@ impl Space {
             Step::Stop
         });
         for near in free.pages() {
+            let Ok(page) = self.vm.charge(PageKind::Anonymous) else { return };
             let Some(frame) = self.vm.memory.alloc_spare() else { return };
+            page.put_on(frame);
             let frame = self.counted(frame);
             if !matches!(self.put_counted(near, frame, region.access(), Soft::empty()), Mapped) {
                 return;
@@ -377,8 +385,9 @@ impl Space {
         }
     }
 
-    /// A zeroed frame: one that was offered, or our own.
-    pub(crate) fn new_frame(&self, demand: &mut Demand<'_>) -> Option<CountedFrame<'_>> {
+    /// A zeroed frame: one that was offered, or our own. It is charged to the control group of whoever wants it.
+    pub(crate) fn new_frame(&self, demand: &mut Demand<'_>) -> Result<CountedFrame<'_>, Missing> {
+        let page = self.vm.charge(PageKind::Anonymous)?;
         // Under the lock of `state`, as who looks for frames of the dead: it finds what was taken before (death.rs).
         let is_dead = |(kernel, generation): (KernelId, Option<u32>)| {
             generation.is_none() || self.vm.endpoint.boot_generation(kernel) != generation
@@ -396,7 +405,9 @@ impl Space {
             None if demand.to_the_last => memory.alloc_anywhere().or_else(|| memory.alloc()),
             None => memory.alloc_anywhere(),
         };
-        frame.map(|frame| self.counted(frame))
+        let frame = frame.ok_or(Missing::Anywhere)?;
+        page.put_on(frame);
+        Ok(self.counted(frame))
     }
 
     fn counted(&self, frame: Frame) -> CountedFrame<'_> {
@@ -441,7 +452,10 @@ impl Space {
             return result;
         }
         if writing {
-            let Some(copy) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
+            let copy = match self.new_frame(demand) {
+                Ok(copy) => copy,
+                Err(missing) => return NoRoom(missing),
+            };
             self.vm.memory.copy(frame.frame(), copy.frame());
             return self.put_counted(demand.page, copy, full, Soft::empty());
         }
@@ -490,7 +504,10 @@ impl Space {
         if !mapping.soft.contains(Soft::CACHE) && memory.count(mapping.frame) == 1 {
             return self.put(page, Mapping { frame: mapping.frame, access: full, soft: TOUCHED });
         }
-        let Some(copy) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
+        let copy = match self.new_frame(demand) {
+            Ok(copy) => copy,
+            Err(missing) => return NoRoom(missing),
+        };
         if mapping.frame != self.vm.zero {
             memory.copy(mapping.frame, copy.frame());
         }

@@ -16,7 +16,7 @@ use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{Lost, Mappers, MappingUse};
 
-use machine::{errno::Result, BoxFuture, Errno, HashSet, KernelSet, Page, PageRange, Soft};
+use machine::{errno::Result, BoxFuture, Errno, GroupId, HashSet, KernelSet, Page, PageRange, Soft};
 use messages::vm::{CountUses, RegionReport};
 
 impl Mappers for Vm {
@@ -30,6 +30,10 @@ impl Mappers for Vm {
 
     fn borrow(&self, must: bool) -> BoxFuture<'_, bool> {
         Box::pin(self.shared.borrow_for_files(must))
+    }
+
+    fn room_in_group(&self, group: GroupId) -> BoxFuture<'_, bool> {
+        Box::pin(self.shared.room_in_group(group))
     }
 
     fn uses(&self, object: ObjectId, usage: MappingUse) -> BoxFuture<'_, u64> {

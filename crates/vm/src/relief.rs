@@ -10,8 +10,11 @@
 //! fault of the process that ends is told at once to give up.
 
 use crate::vm::{Shared, Vm};
-use alloc::sync::Arc;
-use machine::{BoxFuture, SpaceId};
+use alloc::{boxed::Box, sync::Arc};
+use machine::{
+    group::{ChargedPage, PageKind},
+    BoxFuture, GroupId, Pid, SpaceId,
+};
 
 /// What a kernel does to free frames.
 pub trait Relief: Send + Sync {
@@ -19,6 +22,15 @@ pub trait Relief: Send + Sync {
     fn machine_pages(&self) -> u64;
     /// Drops caches that can be filled again; answers how many frames that freed.
     fn reclaim(&self) -> usize;
+    /// The same of what is charged to `groups` (ascending): writes back first what is not clean, if nothing else is left.
+    fn reclaim_of<'a>(&'a self, _groups: &'a [GroupId]) -> BoxFuture<'a, usize> {
+        Box::pin(core::future::ready(0))
+    }
+    /// This kernel may not charge `group` with a page more, for `thread`: gets it leave to, whatever that takes. False: there is none, or the thread
+    /// is to end.
+    fn room_in_group(&self, _group: GroupId, _thread: Pid) -> BoxFuture<'_, bool> {
+        Box::pin(core::future::ready(false))
+    }
     /// Ends a process to free its memory, and waits for that. False if the one that faults in `space` must
     /// go itself.
     fn end_one(&self, space: SpaceId) -> BoxFuture<'_, bool>;
@@ -38,6 +50,14 @@ impl Vm {
         self.shared.reclaim()
     }
 
+    /// See [`Relief::reclaim_of`].
+    pub async fn reclaim_of(&self, groups: &[GroupId]) -> usize {
+        match self.shared.relief() {
+            Some(relief) => relief.reclaim_of(groups).await,
+            None => 0,
+        }
+    }
+
     /// See [`Relief::machine_pages`].
     pub fn machine_pages(&self) -> u64 {
         self.shared.machine_pages()
@@ -51,6 +71,8 @@ pub(crate) enum Missing {
     Anywhere,
     /// A frame that must be of this kernel: for a table, or a page of an object.
     Own,
+    /// Leave to charge a control group with it.
+    Leave(GroupId),
 }
 
 impl Shared {
@@ -60,11 +82,28 @@ impl Shared {
 
     /// True if it is worth asking for a frame again.
     pub async fn make_room(&self, space: SpaceId, missing: Missing) -> bool {
-        if missing == Missing::Anywhere && self.borrow(true).await {
-            return true;
+        match missing {
+            Missing::Leave(group) => return self.room_in_group(group).await,
+            Missing::Anywhere if self.borrow(true).await => return true,
+            Missing::Anywhere | Missing::Own => {}
         }
         match self.relief() {
             Some(relief) => relief.reclaim() > 0 || relief.end_one(space).await,
+            None => false,
+        }
+    }
+
+    /// Charges whoever this CPU works for with a page that is to be made.
+    pub fn charge(&self, kind: PageKind) -> Result<ChargedPage<'_>, Missing> {
+        let payer = self.spawner.payer();
+        ChargedPage::new(&*self.memory, payer, kind).map_err(|_| Missing::Leave(payer))
+    }
+
+    /// See [`Relief::room_in_group`]. The thread is the one that this CPU works for.
+    pub async fn room_in_group(&self, group: GroupId) -> bool {
+        let thread = self.spawner.actor().thread();
+        match self.relief() {
+            Some(relief) => relief.room_in_group(group, thread).await,
             None => false,
         }
     }

@@ -408,7 +408,7 @@ impl Space {
             if state.is_busy(PageRange::one(page)) {
                 continue;
             }
-            let Some(frame) = self.new_frame(demand) else { return };
+            let Ok(frame) = self.new_frame(demand) else { return };
             if !matches!(self.put_counted(page, frame, region.access(), TOUCHED), Resolution::Mapped) {
                 return;
             }

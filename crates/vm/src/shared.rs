@@ -6,7 +6,10 @@ use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::{AtomicU64, Ordering};
 use fs::{Holders, Loaned, Lost, Mappers, Object};
 use machine::{
-    errno::Result, sync::Lock, to_completion, BoxFuture, CountedFrame, Errno, Frame, FrameTree, KernelId, PAGE_BITS,
+    errno::Result,
+    group::{ChargedPage, PageKind},
+    sync::Lock,
+    to_completion, BoxFuture, CountedFrame, Errno, Frame, FrameTree, GroupId, KernelId, PAGE_BITS,
 };
 
 /// Serial numbers with this bit are of memory, those without of files.
@@ -22,6 +25,14 @@ pub struct SharedMemory {
     frames: Lock<FrameTree<Option<Frame>>>,
     holders: Holders,
     losses: AtomicU64,
+}
+
+/// Why a page can't be had yet, or at all.
+enum Lacking {
+    Frame,
+    /// To charge the group with it.
+    Leave(GroupId),
+    Page(Errno),
 }
 
 impl SharedMemory {
@@ -50,25 +61,32 @@ impl SharedMemory {
         let mut to_the_last = false;
         loop {
             match self.try_get(index, to_the_last) {
-                Err(Errno::ENOMEM) if !to_the_last => to_the_last = !self.vm.borrow(false).await,
-                Err(Errno::ENOMEM) if self.vm.borrow(true).await => {}
-                answer => return answer,
+                Ok(frame) => return Ok(frame),
+                Err(Lacking::Leave(group)) if self.vm.room_in_group(group).await => {}
+                Err(Lacking::Leave(_)) => return Err(Errno::EDQUOT),
+                Err(Lacking::Frame) if !to_the_last => to_the_last = !self.vm.borrow(false).await,
+                Err(Lacking::Frame) if self.vm.borrow(true).await => {}
+                Err(Lacking::Frame) => return Err(Errno::ENOMEM),
+                Err(Lacking::Page(error)) => return Err(error),
             }
         }
     }
 
-    fn try_get(&self, index: u64, to_the_last: bool) -> Result<CountedFrame<'_>> {
+    fn try_get(&self, index: u64, to_the_last: bool) -> core::result::Result<CountedFrame<'_>, Lacking> {
         if index >= self.pages {
-            return Err(Errno::EFAULT);
+            return Err(Lacking::Page(Errno::EFAULT));
         }
         let memory = &*self.vm.memory;
         // What is taken from the stock under the lock is found by `lose_frames`, or is not of the dead.
         let mut frames = self.frames.lock();
         if let Some(frame) = frames.get(&index) {
-            return Ok(CountedFrame::retain(memory, frame.ok_or(Errno::EIO)?));
+            return Ok(CountedFrame::retain(memory, frame.ok_or(Lacking::Page(Errno::EIO))?));
         }
+        let payer = self.vm.spawner.payer();
+        let page = ChargedPage::new(memory, payer, PageKind::Shared).map_err(|_| Lacking::Leave(payer))?;
         let rest = || if to_the_last { memory.alloc() } else { None };
-        let frame = memory.alloc_anywhere().or_else(rest).ok_or(Errno::ENOMEM)?;
+        let frame = memory.alloc_anywhere().or_else(rest).ok_or(Lacking::Frame)?;
+        page.put_on(frame);
         let frame = CountedFrame::from_raw(memory, frame);
         frames.insert(index, frame.clone(), Some);
         Ok(frame)

@@ -12,6 +12,7 @@
 
 mod direct;
 mod flusher;
+mod group;
 mod holders;
 mod lent;
 mod object;
@@ -287,15 +288,18 @@ impl PageCache {
         }
     }
 
-    /// For a page more. ENOSPC: the file system is full.
+    /// For a page more. ENOSPC: the file system is full; EDQUOT: the control group is (group.rs).
     async fn frame(&self) -> Result<CountedFrame<'_>> {
         if !self.has_room() {
             return Err(Errno::ENOSPC);
         }
-        match self.store {
-            Some(_) => self.services.frame(),
-            None => self.services.lasting_frame().await,
-        }
+        let page = self.services.charge(self.page_kind()).await?;
+        let frame = match self.store {
+            Some(_) => self.services.frame()?,
+            None => self.services.lasting_frame().await?,
+        };
+        page.put_on(frame.frame());
+        Ok(frame)
     }
 
     /// See [`Store::reserve`].
@@ -377,7 +381,7 @@ impl PageCache {
                 Step::Load { ticket, pages } => {
                     let Some(store) = &self.store else { return Err(Errno::EIO) };
                     let loading = Loading { cache: self, ticket, pages: pages.clone() };
-                    let counted = self.frames_to_read_into(&pages)?;
+                    let counted = self.frames_to_read_into(&pages).await?;
                     let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
                     let room = Frames::new(&*self.services.memory, &frames, frames.len() * PAGE_SIZE);
                     match store.read(pages.start * PAGE, room).await {
@@ -424,14 +428,15 @@ impl PageCache {
     }
 
     /// Frames for pages from the store. Only the first must be had; read-ahead may not.
-    fn frames_to_read_into(&self, pages: &Range<u64>) -> Result<Vec<CountedFrame<'_>>> {
-        let mut frames = Vec::new();
-        for _ in pages.clone() {
-            match self.services.frame() {
-                Ok(frame) => frames.push(frame),
-                Err(error) if frames.is_empty() => return Err(error),
-                Err(_) => break,
-            }
+    async fn frames_to_read_into(&self, pages: &Range<u64>) -> Result<Vec<CountedFrame<'_>>> {
+        let first = self.services.charge(self.page_kind()).await?;
+        let mut frames = alloc::vec![self.services.frame()?];
+        first.put_on(frames[0].frame());
+        for _ in pages.start + 1..pages.end {
+            let Some(page) = self.services.charge_now(self.page_kind()) else { break };
+            let Ok(frame) = self.services.frame() else { break };
+            page.put_on(frame.frame());
+            frames.push(frame);
         }
         Ok(frames)
     }

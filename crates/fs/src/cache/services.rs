@@ -10,8 +10,8 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use machine::{
-    account::Accounts, errno::Result, sync::Lock, BoxFuture, CountedFrame, Errno, Frame, HashMap, KernelId, KernelSet,
-    Memory, Pid, Serials, Spawner, PAGE_SIZE,
+    account::Accounts, errno::Result, sync::Lock, BoxFuture, CountedFrame, Errno, Frame, GroupId, HashMap, KernelId,
+    KernelSet, Memory, Pid, Serials, Spawner, PAGE_SIZE,
 };
 use messages::fs::{Lost, MappingUse};
 
@@ -46,6 +46,10 @@ pub trait Mappers: Send + Sync {
     fn borrow(&self, _must: bool) -> BoxFuture<'_, bool> {
         Box::pin(core::future::ready(false))
     }
+    /// This kernel may not charge a control group with a page more: gets it leave to. False: there is none to be had.
+    fn room_in_group(&self, _group: GroupId) -> BoxFuture<'_, bool> {
+        Box::pin(core::future::ready(false))
+    }
     /// How many mappings on all kernels use an object so.
     fn uses(&self, object: ObjectId, usage: MappingUse) -> BoxFuture<'_, u64>;
 }
@@ -61,7 +65,7 @@ pub struct Services {
     /// All caches by serial number; each takes itself out when it ends.
     objects: Lock<HashMap<u64, Weak<PageCache>>>,
     /// Caches whose pages can be read again, hence reclaimed.
-    caches: Lock<Vec<Weak<PageCache>>>,
+    pub(super) caches: Lock<Vec<Weak<PageCache>>>,
     /// Where the next reclaim goes on, so that all caches give in turn.
     hand: AtomicUsize,
     mappers: Lock<Option<Arc<dyn Mappers>>>,

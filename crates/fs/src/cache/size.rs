@@ -1,6 +1,6 @@
 //! Where a file ends, and what of it is a hole.
 
-use super::{PageCache, Slot, MAX_SIZE, PAGE, ZEROS};
+use super::{group::for_caller, PageCache, Slot, MAX_SIZE, PAGE, ZEROS};
 use crate::inode::Extent;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -222,7 +222,7 @@ impl PageCache {
         let pages = if self.store.is_none() { start / PAGE..end.div_ceil(PAGE) } else { 0..0 };
         for index in pages {
             while !self.state.lock().pages.contains_key(&index) {
-                let frame = self.frame().await?;
+                let frame = self.frame().await.map_err(for_caller)?;
                 let mut state = self.state.lock();
                 if !state.pages.contains_key(&index) && !self.services.memory.is_lost(frame.frame()) {
                     state.pages.insert(index, frame);

@@ -3,7 +3,7 @@
 //! What is in memory is moved at once, under the lock of the pages. What is not, or must be asked back from other kernels first, is waited
 //! for; then the transfer goes on behind what has been moved already.
 
-use super::{PageCache, Slot, State, MAX_SIZE, PAGE, RESERVED, ZEROS};
+use super::{group::for_caller, PageCache, Slot, State, MAX_SIZE, PAGE, RESERVED, ZEROS};
 use crate::file::{Destination, Source, Transfer};
 use machine::{errno::Result, CountedFrame, Errno, PAGE_SIZE};
 
@@ -93,7 +93,7 @@ impl PageCache {
                 // Truncated meanwhile.
                 Err(Errno::EFAULT) => return Ok(done),
                 Err(_) if done > 0 => return Ok(done),
-                Err(error) => return Err(error),
+                Err(error) => return Err(for_caller(error)),
             }
             done += missing.bytes;
             match self.read_resident(&mut to, offset, &mut done)? {
@@ -209,14 +209,14 @@ impl PageCache {
             match self.write_part(part, from, frame.take())? {
                 Wrote::All => return Ok(()),
                 Wrote::Again => {}
-                Wrote::NeedsPage => drop(self.load(part.index, 1).await?),
+                Wrote::NeedsPage => drop(self.load(part.index, 1).await.map_err(for_caller)?),
                 Wrote::Lost => return Err(Errno::EIO),
                 Wrote::NeedsFrame => {
-                    let made = match self.frame().await {
+                    let made = match self.frame().await.map_err(for_caller) {
                         // Memory is full of what was written: it goes to the store, then it can be dropped.
                         Err(Errno::ENOMEM) if self.services.flusher.dirty() > 0 => {
                             self.services.throttle(self, || self.services.frame().is_ok()).await?;
-                            self.frame().await?
+                            self.frame().await.map_err(for_caller)?
                         }
                         made => made?,
                     };
@@ -284,10 +284,13 @@ impl PageCache {
         if !self.has_room() {
             return None;
         }
-        match self.store {
-            Some(_) => self.services.frame().ok(),
-            None => self.services.frame_anywhere(),
-        }
+        let page = self.services.charge_now(self.page_kind())?;
+        let frame = match self.store {
+            Some(_) => self.services.frame().ok()?,
+            None => self.services.frame_anywhere()?,
+        };
+        page.put_on(frame.frame());
+        Some(frame)
     }
 }
 

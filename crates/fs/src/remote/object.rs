@@ -14,8 +14,11 @@ use alloc::{
     vec::Vec,
 };
 use machine::{
-    errno::Result, pause, sync::Lock, BoxFuture, CountedFrame, Errno, Frame, FrameTree, KernelId, KernelSet, Memory,
-    PAGE_SIZE,
+    errno::Result,
+    group::{ChargedPage, PageKind},
+    pause,
+    sync::Lock,
+    BoxFuture, CountedFrame, Errno, Frame, FrameTree, GroupId, KernelId, KernelSet, Memory, PAGE_SIZE,
 };
 use messages::fs::{Lost, ObjectLost, ObjectPages, ObjectPagesReply, ObjectPunch, Opened};
 
@@ -84,6 +87,12 @@ impl Remote {
         unused.iter().map(|object: &Arc<Foreign>| object.pages.lock().frames.len()).sum()
     }
 
+    /// Drops copies of pages that nobody maps and that are charged to `groups` (ascending). Answers how many.
+    pub fn reclaim_of(&self, groups: &[GroupId]) -> usize {
+        let known: Vec<_> = self.foreign.lock().values().filter_map(Weak::upgrade).collect();
+        known.iter().map(|foreign| foreign.drop_unmapped(groups)).sum()
+    }
+
     /// Tells `others` that pages of an object of this kernel are lost. Answers those of them that use nothing of the object any more.
     pub async fn recall(&self, others: &KernelSet, lost: Lost) -> KernelSet {
         let answers = self.endpoint.multicast(others, ObjectLost { lost }).await;
@@ -141,6 +150,17 @@ impl Foreign {
         }
     }
 
+    /// Who wants them again asks the owner again.
+    fn drop_unmapped(&self, groups: &[GroupId]) -> usize {
+        let memory = self.memory();
+        let mut pages = self.pages.lock();
+        let before = pages.frames.len();
+        pages
+            .frames
+            .retain(|_, frame| memory.count(*frame) > 1 || groups.binary_search(&memory.tag(*frame).group()).is_err());
+        before - pages.frames.len()
+    }
+
     /// Drops the copies of lost pages.
     fn lose(&self, lost: Lost) {
         let mut pages = self.pages.lock();
@@ -171,11 +191,29 @@ impl Drop for Foreign {
 }
 
 impl RemoteObject {
+    /// Who pays for copies, and may be charged with one. EDQUOT.
+    async fn room_for_one(&self) -> Result<GroupId> {
+        let remote = &self.0.file.remote;
+        let payer = remote.spawner.payer();
+        while ChargedPage::new(&*remote.memory, payer, PageKind::File).is_err() {
+            let mappers = remote.mappers.lock().clone();
+            let room = match mappers {
+                Some(mappers) => mappers.room_in_group(payer).await,
+                None => false,
+            };
+            if !room {
+                return Err(Errno::EDQUOT);
+            }
+        }
+        Ok(payer)
+    }
+
     /// Gets copies of a page and some that follow from the owner.
     async fn fetch(&self, index: u64) -> Result<CountedFrame<'_>> {
         let remote = &self.0.file.remote;
         let name = self.0.file.name();
         loop {
+            let payer = self.room_for_one().await?;
             let losses = self.0.losses();
             let loan = Loan::for_bytes(&remote.memory, (RUN - index % RUN) as usize * PAGE_SIZE);
             if loan.frames().is_empty() {
@@ -188,7 +226,12 @@ impl RemoteObject {
                     ObjectPagesReply::Copies(0) => return Err(Errno::EIO),
                     ObjectPagesReply::Copies(count) => {
                         let kept = loan.keep(count as usize).into_iter();
-                        here.add(index, kept.map(|frame| CountedFrame::from_raw(here.memory(), frame)), losses);
+                        let charged = kept.map(|frame| {
+                            // There was room for one; some more do not matter.
+                            ChargedPage::anyway(here.memory(), payer, PageKind::File).put_on(frame);
+                            CountedFrame::from_raw(here.memory(), frame)
+                        });
+                        here.add(index, charged, losses);
                     }
                     ObjectPagesReply::Own(frame) => {
                         here.memory().accept_pin(frame, name.owner);

@@ -9,7 +9,10 @@ use super::{
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{any::Any, ops::Range};
 use frames::{bytes, Foreign, Partition, Pins, Purpose};
-use machine::{Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS};
+use machine::{
+    group::{Ledgers, Tag},
+    Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS,
+};
 
 pub struct Setup<H> {
     pub kernel: KernelId,
@@ -28,6 +31,7 @@ pub(super) struct Shared<H> {
     partition: &'static Partition,
     foreign: Foreign,
     pins: Pins,
+    ledgers: Ledgers,
     /// Ascending by address.
     homes: Vec<(Range<u64>, KernelId)>,
     pub cpus: Cpus<H>,
@@ -66,6 +70,7 @@ impl<H: Hardware> PartitionMemory<H> {
             partition,
             foreign: Foreign::default(),
             pins: Pins::default(),
+            ledgers: Ledgers::default(),
             homes,
             cpus,
         })))
@@ -164,9 +169,28 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
     }
 
     fn release(&self, frame: Frame) {
+        let tag = match self.counts_itself(frame) {
+            true => self.0.partition.release_charged(frame),
+            false => self.0.foreign.release_charged(frame),
+        };
+        self.0.ledgers.uncharge(tag);
+    }
+
+    fn ledgers(&self) -> Option<&Ledgers> {
+        Some(&self.0.ledgers)
+    }
+
+    fn tag(&self, frame: Frame) -> Tag {
         match self.counts_itself(frame) {
-            true => self.0.partition.release(frame),
-            false => self.0.foreign.release(frame),
+            true => self.0.partition.tag(frame),
+            false => self.0.foreign.tag(frame),
+        }
+    }
+
+    fn set_tag(&self, frame: Frame, tag: Tag) {
+        match self.counts_itself(frame) {
+            true => self.0.partition.set_tag(frame, tag),
+            false => self.0.foreign.set_tag(frame, tag),
         }
     }
 
@@ -185,6 +209,9 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
     }
 
     fn lend(&self, frame: Frame, to: KernelId) {
+        // Who counts it charges it.
+        self.0.ledgers.uncharge(self.0.partition.tag(frame));
+        self.0.partition.set_tag(frame, Tag::NONE);
         self.0.partition.lend(frame, to);
     }
 

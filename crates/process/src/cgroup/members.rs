@@ -194,7 +194,10 @@ impl System {
 
     /// The processes that were at home on `dead` are no more.
     pub(crate) fn forget_cgroup_members(&self, dead: KernelId) {
-        self.with_cgroups(|tree| tree.forget(|process| self.origin(process) == Some(dead)));
+        self.with_cgroups(|tree| {
+            tree.forget(|process| self.origin(process) == Some(dead));
+            tree.forget_grants(dead);
+        });
     }
 
     // ---- at the homes of processes

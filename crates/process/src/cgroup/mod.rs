@@ -32,11 +32,16 @@
 //!
 //! A process that forks before it is moved, as its kernel sees it, has its child in the old group, as if the fork had been first.
 
+mod entries;
+mod grants;
 mod members;
+mod memory;
+mod reclaim;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+pub use memory::{GroupMemory, MemoryEvents};
 pub use tree::{Controllers, Group, Ownership, Pids, Tree, PROCS, PROCS_MODE, ROOT_INO};
 
 use machine::sync::Lock;

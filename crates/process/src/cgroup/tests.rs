@@ -1,6 +1,10 @@
 use super::tree::{Controllers, Ownership, Tree};
 use abi::{CapabilitySet, Credentials};
-use machine::{account::Charge, Errno, GroupId, Pid};
+use machine::{
+    account::Charge,
+    group::{GivenBack, TRANCHE},
+    Errno, GroupId, KernelId, Pid,
+};
 use messages::cgroup::{IntoCgroup, Life, ThreadCount};
 
 const OWNER: Ownership = Ownership { mode: 0o755, uid: 0, gid: 0 };
@@ -188,4 +192,65 @@ fn processes_are_where_controllers_let_them() {
     assert_eq!(tree.get(b).unwrap().pids.max, None);
     tree.enter(Pid(8), b, count(1, 1)).unwrap();
     assert_eq!(tree.enable(a, Controllers::PIDS, Controllers::empty()), Err(Errno::EBUSY), "a and b have processes");
+}
+
+fn back(group: GroupId, pages: u64, peak: u64, granted: u64) -> GivenBack {
+    GivenBack { group, pages, peak, granted }
+}
+
+#[test]
+fn all_kernels_together_get_no_more_than_the_limit() {
+    let mut tree = Tree::default();
+    let a = make(&mut tree, GroupId::ROOT, "a");
+    let b = make(&mut tree, a, "b");
+    tree.change(a).unwrap().memory.max = Some(100);
+    let (one, two) = (KernelId(1), KernelId(2));
+    assert_eq!(tree.draw(b, one, 1).pages, TRANCHE as u32);
+    let mut granted = TRANCHE as u64;
+    while let drawn @ 1.. = tree.draw(b, two, 2).pages {
+        granted += u64::from(drawn);
+    }
+    assert_eq!((granted, tree.draw(b, one, 2).full, tree.has_room(a, false)), (100, Some(a), false));
+    assert!(tree.has_room(a, true));
+    // What one does not need another may have; a kernel says what it had used.
+    tree.give_back(one, &[back(b, 24, 50, 64)]);
+    assert_eq!((tree.draw(b, two, 2).pages, tree.change(a).unwrap().memory.peak(0)), (12, 99));
+    tree.forget_grants(two);
+    tree.give_back(one, &[back(b, 1000, 0, 0)]);
+    assert!(!tree.get(a).unwrap().memory.is_granted() && tree.has_room(a, false));
+    assert_eq!(tree.draw(GroupId(77), one, 2).full, None, "a group that is no more");
+}
+
+#[test]
+fn a_removed_group_is_kept_until_its_pages_are_given_back() {
+    let mut tree = Tree::default();
+    let a = make(&mut tree, GroupId::ROOT, "a");
+    let b = make(&mut tree, a, "b");
+    tree.draw(b, KernelId(1), 1);
+    tree.remove(b).unwrap();
+    assert_eq!((tree.all_below(a), tree.is_kept(b)), ([a, b].into(), true));
+    tree.change(a).unwrap().memory.max = Some(64);
+    assert_eq!(tree.draw(a, KernelId(1), 1).full, Some(a), "they count above");
+    tree.give_back(KernelId(1), &[back(b, 64, 0, 64)]);
+    assert_eq!((tree.all_below(a), tree.draw(a, KernelId(1), 1).pages), ([a].into(), 64));
+}
+
+#[test]
+fn one_process_at_a_time_ends_for_its_group() {
+    let mut tree = Tree::default();
+    let a = make(&mut tree, GroupId::ROOT, "a");
+    let b = make(&mut tree, a, "b");
+    tree.enter(Pid(7), b, count(1, 1)).unwrap();
+    tree.enter(Pid(8), b, count(1, 1)).unwrap();
+    assert!(!tree.waits_for_victim(a));
+    assert_eq!(tree.choose_victim(a, Pid(7)), None);
+    assert!(tree.is_killed(Pid(7)) && !tree.is_killed(Pid(8)) && tree.waits_for_victim(a));
+    assert_eq!(tree.fork(Pid(7), Pid(9), None), Err(Errno::EAGAIN));
+    tree.live(Pid(7), Life::Ended);
+    let looks = (0..1000).take_while(|_| tree.waits_for_victim(a)).count();
+    assert!((1..200).contains(&looks), "its pages are waited for, but not for ever: {looks}");
+    tree.change(b).unwrap().memory.all_end = true;
+    assert_eq!(tree.choose_victim(a, Pid(8)), Some(b));
+    let events = |id| (tree.get(id).unwrap().memory.events.oom_kill, tree.get(id).unwrap().memory.events_here.oom_kill);
+    assert_eq!((events(a), events(b)), ((2, 0), (2, 2)));
 }

@@ -1,14 +1,11 @@
 //! The tree of groups, as its owner keeps it: what there is, who is in it, and how many may be. Nothing here waits.
 
+use super::memory::GroupMemory;
 use abi::{capability, Credentials};
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    vec::Vec,
-};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::synthetic::Changes;
 use machine::{account::Charge, errno::Result, Errno, GroupId, HashMap, Pid};
-use messages::cgroup::{IntoCgroup, Life, ThreadCount};
+use messages::cgroup::{Life, ThreadCount};
 
 bitflags::bitflags! {
     /// What a group can limit, if its parent lets it.
@@ -16,12 +13,14 @@ bitflags::bitflags! {
     pub struct Controllers: u8 {
         /// How many threads there are.
         const PIDS = 1;
+        /// How much memory there is.
+        const MEMORY = 2;
     }
 }
 
 impl Controllers {
     /// Those whose limits only mean something if processes are in leaves of the tree (a threaded controller's do anywhere).
-    const DOMAIN: Controllers = Controllers::empty();
+    const DOMAIN: Controllers = Controllers::MEMORY;
 }
 
 /// To whom a directory or file belongs.
@@ -72,6 +71,8 @@ pub struct Group {
     pub events: Arc<Changes>,
     /// Its threads.
     pub pids: Pids,
+    /// Its pages.
+    pub memory: GroupMemory,
     /// Levels of groups that may be below it.
     pub max_depth: Option<u32>,
     /// Groups that may be below it.
@@ -79,36 +80,38 @@ pub struct Group {
     /// rmdir: it is kept as long as a process that has ended is in it, or a group below it that is kept so.
     pub removed: bool,
     /// Processes in it that have not ended; and those below it, too.
-    processes: u32,
-    populated: u32,
+    pub(super) processes: u32,
+    pub(super) populated: u32,
     /// Members, those that have ended included.
-    entries: u32,
-    /// Groups below it; and those that were removed and are kept.
+    pub(super) entries: u32,
+    /// Groups below it; and those that were removed and are kept, of which some were its children.
     descendants: u32,
     kept: u32,
+    pub(super) kept_children: Vec<GroupId>,
     /// Paid by who made it.
     _charge: Charge,
 }
 
 /// A process in a group that is not the root.
-struct Member {
-    group: GroupId,
-    count: ThreadCount,
-    life: Option<Life>,
+pub(super) struct Member {
+    pub group: GroupId,
+    pub count: ThreadCount,
+    pub life: Option<Life>,
     /// cgroup.kill has met it: it makes no more children.
-    killed: bool,
+    pub killed: bool,
 }
 
 /// All groups, and who is in those that are not the root.
 pub struct Tree {
-    groups: BTreeMap<GroupId, Group>,
+    pub(super) groups: BTreeMap<GroupId, Group>,
     numbers: BTreeMap<u64, GroupId>,
-    members: HashMap<Pid, Member>,
+    pub(super) members: HashMap<Pid, Member>,
     /// Given last.
     last: GroupId,
     last_ino: u64,
-    /// Groups whose cgroup.events has changed since [`Tree::take_changed`].
-    changed: Vec<GroupId>,
+    /// Groups whose cgroup.events has changed since [`Tree::take_changed`], and other files that have.
+    pub(super) changed: Vec<GroupId>,
+    pub(super) changed_files: Vec<Arc<Changes>>,
 }
 
 /// Inode number of the root's directory, as on Linux.
@@ -132,6 +135,7 @@ impl Default for Tree {
             last: GroupId::ROOT,
             last_ino: INO_STEP,
             changed: Vec::new(),
+            changed_files: Vec::new(),
         }
     }
 }
@@ -149,6 +153,7 @@ impl Group {
             enabled: Controllers::empty(),
             events: Arc::default(),
             pids: Pids::default(),
+            memory: GroupMemory::default(),
             max_depth: None,
             max_descendants: None,
             removed: false,
@@ -157,6 +162,7 @@ impl Group {
             entries: 0,
             descendants: 0,
             kept: 0,
+            kept_children: Vec::new(),
             _charge: charge,
         }
     }
@@ -195,12 +201,12 @@ impl Tree {
     }
 
     /// The group and all above it, without the root.
-    fn chain(&self, from: GroupId) -> impl Iterator<Item = GroupId> + '_ {
+    pub(super) fn chain(&self, from: GroupId) -> impl Iterator<Item = GroupId> + '_ {
         let above = |id: &GroupId| self.groups.get(id)?.parent;
         core::iter::successors(Some(from), above).filter(|id| !id.is_root())
     }
 
-    fn for_chain(&mut self, from: GroupId, mut each: impl FnMut(GroupId, &mut Group)) {
+    pub(super) fn for_chain(&mut self, from: GroupId, mut each: impl FnMut(GroupId, &mut Group)) {
         let mut next = Some(from).filter(|id| !id.is_root());
         while let Some((id, group)) = next.and_then(|id| Some((id, self.groups.get_mut(&id)?))) {
             each(id, group);
@@ -307,6 +313,7 @@ impl Tree {
         let (name, ino) = (core::mem::take(&mut group.name), group.ino);
         if let Some(above) = self.groups.get_mut(&above) {
             above.children.remove(&name);
+            above.kept_children.push(id);
         }
         self.numbers.remove(&ino);
         if let Some(group) = self.groups.get_mut(&id) {
@@ -321,16 +328,24 @@ impl Tree {
     }
 
     /// Forgets a removed group that nothing keeps any more, and those above it that it kept.
-    fn drop_unused(&mut self, id: GroupId) {
+    pub(super) fn drop_unused(&mut self, id: GroupId) {
         let mut next = Some(id);
         while let Some((id, group)) = next.and_then(|id| Some((id, self.groups.get(&id)?))) {
-            if !group.removed || group.entries > 0 || group.kept > 0 {
+            if !group.removed || group.entries > 0 || group.kept > 0 || group.memory.is_granted() {
                 return;
             }
             next = group.parent;
             self.for_above(id, |group| group.kept -= 1);
             self.groups.remove(&id);
+            if let Some(above) = next.and_then(|above| self.groups.get_mut(&above)) {
+                above.kept_children.retain(|child| *child != id);
+            }
         }
+    }
+
+    /// Whether a group was removed, and is not forgotten.
+    pub(super) fn is_kept(&self, id: GroupId) -> bool {
+        self.groups.get(&id).is_some_and(|group| group.removed)
     }
 
     // ---- permissions
@@ -340,7 +355,7 @@ impl Tree {
         self.may_write_procs(who, self.common(from, to))
     }
 
-    fn may_write_procs(&self, who: &Credentials, group: GroupId) -> Result<()> {
+    pub(super) fn may_write_procs(&self, who: &Credentials, group: GroupId) -> Result<()> {
         let Ownership { mode, uid, gid } = self.get(group).ok_or(Errno::ENODEV)?.file(PROCS, PROCS_MODE);
         let bit = match () {
             () if who.can(capability::DAC_OVERRIDE) => return Ok(()),
@@ -387,194 +402,25 @@ impl Tree {
                 if remove.contains(Controllers::PIDS) {
                     child.pids.max = None;
                 }
+                if remove.contains(Controllers::MEMORY) {
+                    child.memory.end_limits();
+                }
             }
         }
         Ok(())
     }
 
     /// Whether processes may be in the group beside groups below it: if those have no processes, and only limit threads.
-    fn may_have_both(&self, group: &Group) -> bool {
+    pub(super) fn may_have_both(&self, group: &Group) -> bool {
         group.populated == group.processes && !group.enabled.intersects(Controllers::DOMAIN)
     }
 
     /// Whether a process may come into the group.
-    fn admits_processes(&self, id: GroupId) -> Result<()> {
+    pub(super) fn admits_processes(&self, id: GroupId) -> Result<()> {
         let group = self.get(id).ok_or(Errno::ENODEV)?;
         match id.is_root() || group.enabled.is_empty() || self.may_have_both(group) {
             true => Ok(()),
             false => Err(Errno::EBUSY),
-        }
-    }
-
-    // ---- members
-
-    /// See [`messages::cgroup::CgroupFork`].
-    pub fn fork(&mut self, parent: Pid, child: Pid, into: Option<&IntoCgroup>) -> Result<GroupId> {
-        let parent = self.members.get(&parent);
-        if parent.is_some_and(|parent| parent.killed) {
-            return Err(Errno::EAGAIN);
-        }
-        let mut group = parent.map(|parent| parent.group).unwrap_or_default();
-        if let Some(into) = into {
-            let to = self.by_ino(into.ino).ok_or(Errno::ENOENT)?;
-            self.may_write_procs(&into.who, to)?;
-            self.may_move(&into.who, group, to)?;
-            self.admits_processes(to)?;
-            group = to;
-        }
-        if group.is_root() {
-            return Ok(group);
-        }
-        self.admit_threads(group, 1)?;
-        let count = ThreadCount { threads: 1, version: 0 };
-        self.put(child, Member { group, count, life: None, killed: false });
-        Ok(group)
-    }
-
-    /// See [`messages::cgroup::CgroupEnter`].
-    pub fn enter(&mut self, process: Pid, to: GroupId, count: ThreadCount) -> Result<()> {
-        if self.group_of(process) != to {
-            self.admits_processes(to)?;
-        }
-        let old = self.take(process);
-        if !to.is_root() {
-            let killed = old.is_some_and(|old| old.killed);
-            self.put(process, Member { group: to, count, life: Some(Life::Born), killed });
-        }
-        Ok(())
-    }
-
-    /// EAGAIN if the limit of a group does not let it have so many threads more.
-    fn admit_threads(&mut self, group: GroupId, more: u32) -> Result<()> {
-        let over = |id: &GroupId| {
-            let pids = &self.groups[id].pids;
-            pids.max.is_some_and(|max| pids.current.saturating_add(more) > max)
-        };
-        let Some(limiting) = self.chain(group).find(over) else { return Ok(()) };
-        self.for_chain(limiting, |id, group| {
-            group.pids.refused += 1;
-            group.pids.refused_here += u64::from(id == limiting);
-        });
-        Err(Errno::EAGAIN)
-    }
-
-    fn put(&mut self, process: Pid, member: Member) {
-        let Member { group, count, life, .. } = member;
-        let alive = !matches!(life, Some(Life::Ended));
-        self.members.insert(process, member);
-        if let Some(group) = self.groups.get_mut(&group) {
-            group.entries += 1;
-            group.processes += u32::from(alive);
-        }
-        self.count_threads(group, 0, count.threads);
-        if alive {
-            self.count_populated(group, true);
-        }
-    }
-
-    fn take(&mut self, process: Pid) -> Option<Member> {
-        let member = self.members.remove(&process)?;
-        let alive = !matches!(member.life, Some(Life::Ended));
-        if let Some(group) = self.groups.get_mut(&member.group) {
-            group.entries -= 1;
-            group.processes -= u32::from(alive);
-        }
-        self.count_threads(member.group, member.count.threads, 0);
-        if alive {
-            self.count_populated(member.group, false);
-        }
-        self.drop_unused(member.group);
-        Some(member)
-    }
-
-    fn count_threads(&mut self, group: GroupId, before: u32, now: u32) {
-        self.for_chain(group, |_, group| {
-            let pids = &mut group.pids;
-            pids.current = pids.current + now - before;
-            pids.peak = pids.peak.max(pids.current);
-        });
-    }
-
-    fn count_populated(&mut self, group: GroupId, more: bool) {
-        let mut changed = core::mem::take(&mut self.changed);
-        self.for_chain(group, |id, group| {
-            let was = group.is_populated();
-            group.populated = if more { group.populated + 1 } else { group.populated - 1 };
-            if was != group.is_populated() && !changed.contains(&id) {
-                changed.push(id);
-            }
-        });
-        self.changed = changed;
-    }
-
-    /// Groups whose cgroup.events has changed since this was last asked.
-    pub fn take_changed(&mut self) -> Vec<Arc<Changes>> {
-        let changed = core::mem::take(&mut self.changed);
-        changed.iter().filter_map(|id| Some(self.groups.get(id)?.events.clone())).collect()
-    }
-
-    /// See [`messages::cgroup::CgroupLife`]. True: it was killed while it could not be found.
-    pub fn live(&mut self, process: Pid, life: Life) -> bool {
-        if life == Life::Gone {
-            self.take(process);
-            return false;
-        }
-        let Some(member) = self.members.get_mut(&process) else { return false };
-        let (group, before, was_alive) = (member.group, member.count.threads, member.life != Some(Life::Ended));
-        member.life = Some(life);
-        if life == Life::Born {
-            return member.killed;
-        }
-        // Its record: nothing that comes late is newer.
-        member.count = ThreadCount { threads: 1, version: u64::MAX };
-        self.count_threads(group, before, 1);
-        if was_alive {
-            if let Some(group) = self.groups.get_mut(&group) {
-                group.processes -= 1;
-            }
-            self.count_populated(group, false);
-        }
-        false
-    }
-
-    /// See [`messages::cgroup::CgroupThreads`].
-    pub fn set_threads(&mut self, process: Pid, count: ThreadCount, asks: bool) -> Result<()> {
-        let Some(member) = self.members.get(&process) else { return Ok(()) };
-        if asks && member.killed {
-            return Err(Errno::EAGAIN);
-        }
-        let (group, before) = (member.group, member.count);
-        if count.version <= before.version {
-            return Ok(());
-        }
-        if asks && count.threads > before.threads {
-            self.admit_threads(group, count.threads - before.threads)?;
-        }
-        if let Some(member) = self.members.get_mut(&process) {
-            member.count = count;
-        }
-        self.count_threads(group, before.threads, count.threads);
-        Ok(())
-    }
-
-    /// Marks all processes in a group and below it as killed, and answers those that can be found.
-    pub fn kill(&mut self, group: GroupId) -> Vec<Pid> {
-        let meant: BTreeSet<GroupId> = self.subtree(group).into_iter().collect();
-        let mut found = Vec::new();
-        for (process, member) in self.members.iter_mut().filter(|(_, member)| meant.contains(&member.group)) {
-            member.killed = true;
-            if member.life == Some(Life::Born) {
-                found.push(*process);
-            }
-        }
-        found
-    }
-
-    /// The kernel that processes were at home on has died.
-    pub fn forget(&mut self, was_there: impl Fn(Pid) -> bool) {
-        let gone: Vec<Pid> = self.members.keys().copied().filter(|process| was_there(*process)).collect();
-        for process in gone {
-            self.take(process);
         }
     }
 }

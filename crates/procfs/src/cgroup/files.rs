@@ -2,13 +2,13 @@
 
 use super::Place;
 use crate::proc::made::{put, Text};
-use ::process::cgroup::{Controllers, Group, Tree, PROCS, PROCS_MODE};
+use ::process::cgroup::{Controllers, Group, MemoryEvents, Tree, PROCS, PROCS_MODE};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
     synthetic::{Changes, Content},
     Caller,
 };
-use machine::{errno::Result, BoxFuture, Errno, GroupId, Pid};
+use machine::{errno::Result, BoxFuture, Errno, GroupId, Pid, PAGE_SIZE};
 
 /// PID_MAX_LIMIT.
 const PID_MAX: u32 = 1 << 22;
@@ -47,12 +47,21 @@ enum What {
     PidsPeak,
     PidsEvents,
     PidsEventsHere,
+    MemoryCurrent,
+    MemoryEvents,
+    MemoryEventsHere,
+    MemoryHigh,
+    MemoryMax,
+    MemoryOomGroup,
+    MemoryPeak,
+    MemoryStat,
 }
 
 const fn file(name: &'static str, mode: u32, of: Of, what: What) -> File {
     File { name, mode, of, what }
 }
 
+const MEMORY: Controllers = Controllers::MEMORY;
 const PIDS: Controllers = Controllers::PIDS;
 
 pub(super) const FILES: &[File] = &[
@@ -66,6 +75,14 @@ pub(super) const FILES: &[File] = &[
     file("cgroup.subtree_control", 0o644, Of::All, What::Enabled),
     file("cgroup.threads", 0o644, Of::All, What::Threads),
     file("cgroup.type", 0o644, Of::BelowRoot, What::Type),
+    file("memory.current", 0o444, Of::Controller(MEMORY), What::MemoryCurrent),
+    file("memory.events", 0o444, Of::Controller(MEMORY), What::MemoryEvents),
+    file("memory.events.local", 0o444, Of::Controller(MEMORY), What::MemoryEventsHere),
+    file("memory.high", 0o644, Of::Controller(MEMORY), What::MemoryHigh),
+    file("memory.max", 0o644, Of::Controller(MEMORY), What::MemoryMax),
+    file("memory.oom.group", 0o644, Of::Controller(MEMORY), What::MemoryOomGroup),
+    file("memory.peak", 0o444, Of::Controller(MEMORY), What::MemoryPeak),
+    file("memory.stat", 0o444, Of::Controller(MEMORY), What::MemoryStat),
     file("pids.current", 0o444, Of::Controller(PIDS), What::PidsCurrent),
     file("pids.events", 0o444, Of::Controller(PIDS), What::PidsEvents),
     file("pids.events.local", 0o444, Of::Controller(PIDS), What::PidsEventsHere),
@@ -78,6 +95,8 @@ impl File {
     pub fn changes<'a>(&self, group: &'a Group) -> Option<&'a Arc<Changes>> {
         match self.what {
             What::Events => Some(&group.events),
+            What::MemoryEvents => Some(&group.memory.changes),
+            What::MemoryEventsHere => Some(&group.memory.changes_here),
             _ => None,
         }
     }
@@ -93,7 +112,7 @@ impl File {
 }
 
 /// What controllers are called.
-const NAMES: [(&str, Controllers); 1] = [("pids", Controllers::PIDS)];
+const NAMES: [(&str, Controllers); 2] = [("memory", Controllers::MEMORY), ("pids", Controllers::PIDS)];
 
 fn put_controllers(text: &mut Text, which: Controllers) {
     let names: Vec<&str> = NAMES.iter().filter(|(_, one)| which.contains(*one)).map(|(name, _)| *name).collect();
@@ -108,6 +127,35 @@ fn put_limit(text: &mut Text, limit: Option<u32>) {
         Some(limit) => put!(text, "{limit}\n"),
         None => put!(text, "max\n"),
     }
+}
+
+/// A limit of memory, in pages, as bytes.
+fn put_bytes(text: &mut Text, pages: Option<u64>) {
+    match pages {
+        Some(pages) => put!(text, "{}\n", pages * PAGE_SIZE as u64),
+        None => put!(text, "max\n"),
+    }
+}
+
+fn put_memory_events(text: &mut Text, events: &MemoryEvents) {
+    let MemoryEvents { high, max, oom, oom_kill, oom_group_kill } = events;
+    put!(text, "low 0\nhigh {high}\nmax {max}\noom {oom}\noom_kill {oom_kill}\noom_group_kill {oom_group_kill}\n");
+}
+
+/// A limit of memory as it is written: bytes, perhaps with a unit. In pages.
+fn pages(text: &str) -> Result<Option<u64>> {
+    if text == "max" {
+        return Ok(None);
+    }
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        Some(b't' | b'T') => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    let bytes = u64::try_from(number(digits).map_err(|_| Errno::EINVAL)?).map_err(|_| Errno::EINVAL)?;
+    Ok(Some(bytes.saturating_mul(1 << shift) / PAGE_SIZE as u64))
 }
 
 /// What was written, without spaces around it.
@@ -189,9 +237,36 @@ impl GroupFile {
             What::PidsPeak => put!(text, "{}\n", group.pids.peak),
             What::PidsEvents => put!(text, "max {}\n", group.pids.refused),
             What::PidsEventsHere => put!(text, "max {}\n", group.pids.refused_here),
+            What::MemoryEvents => put_memory_events(&mut text, &group.memory.events),
+            What::MemoryEventsHere => put_memory_events(&mut text, &group.memory.events_here),
+            What::MemoryHigh => put_bytes(&mut text, group.memory.high),
+            What::MemoryMax => put_bytes(&mut text, group.memory.max),
+            What::MemoryOomGroup => put!(text, "{}\n", u8::from(group.memory.all_end)),
+            What::MemoryCurrent | What::MemoryPeak | What::MemoryStat => {}
             What::Kill | What::Processes | What::Threads => {}
         }
         text.0
+    }
+
+    /// memory.current and its kin, which all kernels are asked for.
+    async fn usage(&self, group: GroupId) -> Result<Vec<u8>> {
+        let mut text = Text::default();
+        let [anonymous, file, shared] = self.place.system.cgroup_usage(group).await;
+        let now = anonymous + file + shared;
+        let peak = self.place.with(|tree, id| Ok(tree.change(id)?.memory.peak(now)))?;
+        let bytes = |pages: u64| pages * PAGE_SIZE as u64;
+        match self.file.what {
+            What::MemoryCurrent => put!(text, "{}\n", bytes(now)),
+            What::MemoryPeak => put!(text, "{}\n", bytes(peak)),
+            _ => {
+                let (anon, all_files, shmem) = (bytes(anonymous), bytes(file + shared), bytes(shared));
+                put!(
+                    text,
+                    "anon {anon}\nfile {all_files}\nkernel 0\nkernel_stack 0\npagetables 0\nsock 0\nshmem {shmem}\n"
+                );
+            }
+        }
+        Ok(text.0)
     }
 
     /// cgroup.procs or cgroup.threads.
@@ -237,6 +312,10 @@ impl Content for GroupFile {
                 What::Processes | What::Threads => {
                     let group = self.place.with(|_, id| Ok(id))?;
                     Ok(self.members(group).await)
+                }
+                What::MemoryCurrent | What::MemoryPeak | What::MemoryStat => {
+                    let group = self.place.with(|_, id| Ok(id))?;
+                    self.usage(group).await
                 }
                 _ => self.place.with(|tree, id| {
                     let group = tree.get(id).ok_or(Errno::ENODEV)?;
@@ -287,6 +366,20 @@ impl Content for GroupFile {
                     let most = limit(text, i64::from(PID_MAX) + 1, Errno::EINVAL)?;
                     change(&|group| group.pids.max = most)?;
                 }
+                What::MemoryHigh => {
+                    let high = pages(text)?;
+                    change(&|group| group.memory.high = high)?;
+                }
+                What::MemoryMax => {
+                    let max = pages(text)?;
+                    change(&|group| group.memory.max = max)?;
+                    let group = self.place.with(|_, id| Ok(id))?;
+                    self.place.system.shrink_cgroup(group, caller.thread).await;
+                }
+                What::MemoryOomGroup => match number(text)? {
+                    all @ (0 | 1) => change(&|group| group.memory.all_end = all == 1)?,
+                    _ => return Err(Errno::EINVAL),
+                },
                 What::Processes | What::Threads => self.attach(caller, text).await?,
                 // Threads of a process can't be in several groups.
                 What::Type => return Err(if text == "threaded" { Errno::EOPNOTSUPP } else { Errno::EINVAL }),
@@ -311,6 +404,23 @@ mod tests {
         }
         assert_eq!(limit("max", 5, Errno::ERANGE), Ok(None));
         assert_eq!((limit("4", 5, Errno::ERANGE), limit("5", 5, Errno::ERANGE)), (Ok(Some(4)), Err(Errno::ERANGE)));
+    }
+
+    #[test]
+    fn limits_of_memory_are_pages() {
+        let cases = [
+            ("max", Ok(None)),
+            ("0", Ok(Some(0))),
+            ("8191", Ok(Some(1))),
+            ("1M", Ok(Some(256))),
+            ("0x2000", Ok(Some(2))),
+        ];
+        for (text, limit) in cases {
+            assert_eq!(pages(text), limit, "{text}");
+        }
+        for text in ["", "M", "-1", "1MM", "much"] {
+            assert_eq!(pages(text), Err(Errno::EINVAL), "{text}");
+        }
     }
 
     #[test]

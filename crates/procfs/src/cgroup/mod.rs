@@ -133,11 +133,14 @@ impl Directory for Place {
 
     fn unmake<'a>(&'a self, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.with(|tree, id| {
+            let child = self.with(|tree, id| {
                 let group = tree.get(id).ok_or(Errno::ENOENT)?;
                 let child = *group.children.get(name).ok_or(Errno::ENOENT)?;
-                tree.remove(child)
-            })
+                tree.remove(child)?;
+                Ok(child)
+            })?;
+            self.system.empty_cgroup(child).await;
+            Ok(())
         })
     }
 

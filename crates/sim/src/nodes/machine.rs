@@ -465,6 +465,7 @@ fn node(place: &crate::machine::Node, machine: &Machine, user: Arc<dyn UserMode>
     let (clock, world) = (clock.clone(), machine.world.clone());
     let cpu = Arc::new(SimCpu { cpus, current: Default::default(), clock, user, world });
     let scheduler = Scheduler::new(cpu.clone() as Arc<dyn Cpu>, id);
+    machine.executor.schedulers.lock().insert(id, Arc::downgrade(&scheduler));
     let rng = Rng::new(shape.seed ^ id.index() as u64);
     let node = Node::new(Ground {
         kernels: shape.kernels,

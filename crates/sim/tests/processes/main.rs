@@ -1,6 +1,8 @@
 //! Messages about processes that meet, each drawn in docs/interleavings.md, on whole kernels.
 
 mod asked;
+mod cgroup_memory;
+mod cgroups;
 mod changes;
 mod deaths;
 mod files;

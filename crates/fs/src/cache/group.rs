@@ -1,0 +1,108 @@
+//! Pages of files that control groups pay for (machine/src/group.rs): charged when they are made, to the group of the thread that reads or writes, and the
+//! first to go when their group needs room.
+
+use super::{PageCache, Services, Slot, MAX_SIZE};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use machine::{
+    errno::Result,
+    group::{ChargedPage, PageKind},
+    Errno, Frame, GroupId,
+};
+
+/// Pages that go at a time.
+const BATCH: usize = 256;
+
+/// What a system call answers that found its group full. (A fault tells that from a kernel without memory, for which processes of any group end.)
+pub(super) fn for_caller(error: Errno) -> Errno {
+    if error == Errno::EDQUOT {
+        Errno::ENOMEM
+    } else {
+        error
+    }
+}
+
+impl Services {
+    /// Charges whoever this CPU works for with a page, and makes room in the group for it. EDQUOT: there is none.
+    pub(crate) async fn charge(&self, kind: PageKind) -> Result<ChargedPage<'_>> {
+        loop {
+            let payer = self.spawner.payer();
+            if let Ok(page) = ChargedPage::new(&*self.memory, payer, kind) {
+                return Ok(page);
+            }
+            let room = match self.mappers() {
+                Some(mappers) => mappers.room_in_group(payer).await,
+                None => false,
+            };
+            if !room {
+                return Err(Errno::EDQUOT);
+            }
+        }
+    }
+
+    /// The same if the kernel may charge it at once.
+    pub(crate) fn charge_now(&self, kind: PageKind) -> Option<ChargedPage<'_>> {
+        ChargedPage::new(&*self.memory, self.spawner.payer(), kind).ok()
+    }
+
+    /// Drops clean pages that nobody maps and that are charged to `groups` (ascending). If there are none, dirty pages are written back first.
+    pub async fn reclaim_of(&self, groups: &[GroupId]) -> usize {
+        let caches: Vec<Arc<PageCache>> = self.caches.lock().iter().filter_map(Weak::upgrade).collect();
+        let drop_clean = || {
+            let mut freed = 0;
+            for cache in &caches {
+                if freed >= BATCH {
+                    break;
+                }
+                freed += cache.reclaim_of(groups, BATCH - freed);
+            }
+            freed
+        };
+        match drop_clean() {
+            0 => {}
+            freed => return freed,
+        }
+        for cache in caches.iter().filter(|cache| cache.has_dirty_of(groups)) {
+            // What can't be written stays.
+            let _ = cache.write_back(0, MAX_SIZE).await;
+        }
+        drop_clean()
+    }
+}
+
+impl PageCache {
+    pub(super) fn page_kind(&self) -> PageKind {
+        if self.store.is_some() {
+            PageKind::File
+        } else {
+            PageKind::Shared
+        }
+    }
+
+    fn pays(&self, groups: &[GroupId], frame: Frame) -> bool {
+        let tag = self.services.memory.tag(frame);
+        !tag.group().is_root() && groups.binary_search(&tag.group()).is_ok()
+    }
+
+    fn reclaim_of(&self, groups: &[GroupId], frames: usize) -> usize {
+        // Perhaps asked for from inside this cache.
+        let Some(mut state) = self.state.try_lock() else { return 0 };
+        let memory = &self.services.memory;
+        let is_idle = |slot: &Slot| match slot {
+            Slot::Ready { frame, dirty: false, .. } => memory.count(*frame) == 1 && self.pays(groups, *frame),
+            _ => false,
+        };
+        let idle = state.pages.iter().filter(|(_, slot)| is_idle(slot)).map(|(index, _)| *index);
+        let idle: Vec<u64> = idle.take(frames).collect();
+        idle.iter().for_each(|index| state.pages.remove(index));
+        idle.len()
+    }
+
+    fn has_dirty_of(&self, groups: &[GroupId]) -> bool {
+        let Some(state) = self.state.try_lock() else { return false };
+        let meant = |slot: &Slot| matches!(slot, Slot::Ready { frame, dirty: true, .. } if self.pays(groups, *frame));
+        state.dirty.get() > 0 && state.pages.values().any(meant)
+    }
+}
