@@ -28,10 +28,10 @@ use core::{
     future::Future,
     task::{Context, Waker},
 };
-use machine::{yield_now, Actor, BoxFuture, Cpu, CpuId, GroupId, KernelId, Spawner};
+use machine::{yield_now, Actor, BoxFuture, Cpu, CpuId, GroupId, KernelId};
 
 /// Whom the kernel's own work is done for, and who pays for its pages.
-const NOBODY: (Actor, GroupId) = (Actor::NOBODY, GroupId::ROOT);
+pub(crate) const NOBODY: (Actor, GroupId) = (Actor::NOBODY, GroupId::ROOT);
 /// An alarm that is wanted so close to the one that is set (ns) need not be set anew.
 const ALARM_SLACK_NS: u64 = 20_000;
 /// Pieces of work in a row ([`machine::pause`]) after which the CPU looks around in any case: in the kernel nothing tells it that messages
@@ -131,7 +131,7 @@ impl Scheduler {
         self.set_actor(actor);
     }
 
-    fn start(
+    pub(crate) fn start(
         self: &Arc<Self>,
         class: Class,
         (actor, payer): (Actor, GroupId),
@@ -492,7 +492,7 @@ impl Scheduler {
     }
 
     /// Asked between two pieces of a task's work: has it had the CPU long enough?
-    fn is_turn_over(&self) -> bool {
+    pub(crate) fn is_turn_over(&self) -> bool {
         let pieces = &self.locals[self.here()].pieces;
         let done = pieces.load(Relaxed) + 1;
         pieces.store(done, Relaxed);
@@ -580,46 +580,5 @@ impl Scheduler {
             Class::RoundRobin(_) => ROUND_ROBIN_NS,
             _ => SLICE_NS,
         }
-    }
-}
-
-/// The handle through which services (which know no scheduler) start kernel work.
-pub struct KernelTasks(pub Arc<Scheduler>);
-
-impl Spawner for KernelTasks {
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.0.start(Class::Kernel, NOBODY, u64::MAX, task);
-    }
-
-    fn spawn_for(&self, actor: Actor, payer: GroupId, task: BoxFuture<'static, ()>) {
-        self.0.start(Class::Kernel, (actor, payer), u64::MAX, task);
-    }
-
-    fn cpu(&self) -> usize {
-        self.0.here()
-    }
-
-    fn actor(&self) -> Actor {
-        self.0.actor()
-    }
-
-    fn set_actor(&self, actor: Actor) -> Actor {
-        let before = self.0.actor();
-        self.0.set_actor(actor);
-        before
-    }
-
-    fn payer(&self) -> GroupId {
-        self.0.payer()
-    }
-
-    fn set_payer(&self, payer: GroupId) -> GroupId {
-        let before = self.0.payer();
-        self.0.set_payer(payer);
-        before
-    }
-
-    fn is_turn_over(&self) -> bool {
-        self.0.is_turn_over()
     }
 }
