@@ -60,8 +60,7 @@ static struct count mapped(int cpu) {
     return (struct count){.blocks = umt_blocks(value), .unblocks = umt_unblocks(value)};
 }
 
-static struct count look(int cpu) {
-    struct count before = mapped(cpu);
+static struct count take(int cpu) {
     uint64_t value;
     ssize_t got = read(fds[cpu], &value, sizeof value);
     MUST(got == 8 || (got == -1 && errno == EAGAIN));
@@ -69,9 +68,13 @@ static struct count look(int cpu) {
         counted[cpu].blocks += umt_blocks(value);
         counted[cpu].unblocks += umt_unblocks(value);
     }
-    // What comes meanwhile is in the mapping first.
-    struct count now = counted[cpu], after = mapped(cpu);
-    CHECK(before.blocks <= now.blocks + 1 && before.unblocks <= now.unblocks + 1);
+    return counted[cpu];
+}
+
+static struct count look(int cpu) {
+    // What comes meanwhile is in the mapping first: of this CPU, and of another that has taken a thread from it.
+    struct count before = mapped(cpu), now = take(cpu), after = mapped(cpu);
+    CHECK(before.blocks <= now.blocks + 2 && before.unblocks <= now.unblocks + 2);
     CHECK(now.blocks <= after.blocks && now.unblocks <= after.unblocks);
     return now;
 }
@@ -83,7 +86,7 @@ static long ready(int cpu) {
 
 static void forget(void) {
     for (int i = 0; i < cpus; i++)
-        look(i);
+        take(i);
     memset(counted, 0, sizeof counted);
     for (int i = 0; i < cpus; i++) {
         // Between the read and this nothing happens: no other thread is monitored.
@@ -406,7 +409,7 @@ static void two_readers(void) {
     over = 1;
     for (int i = 0; i < 2; i++)
         MUST(pthread_join(readers[i], NULL) == 0);
-    struct count left = look(1);
+    struct count left = take(1);
     struct count all = mapped(1);
     long blocks = left.blocks + sums[0][0] + sums[1][0], unblocks = left.unblocks + sums[0][1] + sums[1][1];
     CHECK(blocks == unblocks && (one_kernel ? blocks == 6 : blocks >= 6));
@@ -522,15 +525,20 @@ static void counts_idle(int cpu) {
     // While a second one can go on, nothing is told of the first that waits.
     over = running = 0;
     struct worker *busy = start(1, cpu, hogs_monitored);
-    worker = start(0, cpu, waits);
+    while (!running)
+        sched_yield();
+    worker = start(0, cpu, works_and_waits);
+    listen_to(worker);
     uint64_t value;
-    while (umt_blocks(umt_look(maps[cpu])) < 4 || umt_ready(umt_look(maps[cpu])) != 1)
+    while (umt_ready(umt_look(maps[cpu])) != 1)
         sched_yield();
     nap();
     MUST(read(fds[cpu], &value, sizeof value) == -1 && errno == EAGAIN);
     over = 1;
     join(busy);
     CHECK(tells(cpu, 20000) == 1);
+    tell(worker);
+    listen_to(worker);
     tell(worker);
     join(worker);
     // It is withdrawn as the thread goes on, and told anew at its end.

@@ -233,9 +233,11 @@ impl Program {
             82 => Op::Getpgid(some_process),
             83 => Op::Getsid(some_process),
             84 => Op::Getpid,
-            85..=88 if model.processes[&process].counted != rng.one_in(8) => Op::Monitor(rng.below(4) > 0),
-            85..=88 => Op::Enable(self.nodes.cpus(), rng.below(2) as u32),
-            89..=92 => Op::Move(thread, rng.below(self.nodes.cpus() as usize) as u32),
+            85 if !model.processes[&process].counted || rng.one_in(8) => {
+                Op::Enable(self.nodes.cpus(), rng.below(2) as u32)
+            }
+            85..=87 => Op::Monitor(rng.below(4) > 0),
+            88..=91 => Op::Move(thread, rng.below(self.nodes.cpus() as usize) as u32),
             _ => Op::Move(some_thread, rng.below(self.nodes.cpus() as usize) as u32),
         }
     }
