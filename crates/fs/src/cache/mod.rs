@@ -158,6 +158,8 @@ pub struct PageCache {
     begun: AtomicBool,
     /// Held while bytes are on their way to the store: a truncation must not be overtaken by them.
     flushing: AsyncLock<()>,
+    /// Ranges that wait for `flushing` to be written back.
+    asked: Lock<Vec<Arc<write_back::Asked>>>,
 }
 
 /// Pages on their way; what has not arrived is given up.
@@ -250,6 +252,7 @@ impl PageCache {
             writer: AsyncLock::new(()),
             begun: AtomicBool::new(false),
             flushing: AsyncLock::new(()),
+            asked: Lock::new(Vec::new()),
         });
         services.register(&cache);
         cache

@@ -5,14 +5,16 @@
 
 use super::{PageCache, Slot, Store, MAX_SIZE, PAGE};
 use crate::{file::Frames, SyncRange};
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{ops::Range, sync::atomic::Ordering::SeqCst};
-use machine::{errno::Result, join_all, to_completion, BoxFuture, CountedFrame, Errno, Frame, PAGE_SIZE};
+use machine::{errno::Result, join_all, sync::Lock, to_completion, BoxFuture, CountedFrame, Errno, Frame, PAGE_SIZE};
 
 /// Pages that are written together if they lie one behind the other: fewer than a request for a disk can have, so that it stays whole.
 const RUN: u64 = 128;
-/// Runs of a file that are on their way at the same time.
+/// Runs of a range that are on their way at the same time.
 const RUNS: usize = 8;
+/// Ranges of a file, which several threads sync.
+const RANGES: usize = 64;
 
 impl PageCache {
     /// Takes the next run of dirty pages in `range` that mappings may write to from those.
@@ -123,10 +125,48 @@ impl PageCache {
         written
     }
 
+    /// Writes a range back, and with it all others that are asked for meanwhile: who gets the lock does the work of those that wait for it. Threads that sync parts of one file each have their
+    /// requests under way together, and not one after the other.
     async fn write_back_now(&self, start: u64, end: u64) -> Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
-        let mut range = start / PAGE..end.div_ceil(PAGE);
+        let own = Arc::new(Asked { range: start / PAGE..end.div_ceil(PAGE), answer: Lock::new(None) });
+        self.asked.lock().push(own.clone());
         let _flushing = self.settled().await;
+        let answered = *own.answer.lock();
+        if let Some(answer) = answered {
+            return answer;
+        }
+        let mut all = core::mem::take(&mut *self.asked.lock());
+        if !all.iter().any(|other| Arc::ptr_eq(other, &own)) {
+            // Somebody took it who was stopped before it was written.
+            all.push(own.clone());
+        }
+        all.sort_unstable_by_key(|asked| asked.range.start);
+        // The store may not be told twice at once where the same bytes go, so what overlaps is one.
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for Asked { range, .. } in all.iter().map(|asked| &**asked) {
+            match ranges.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => ranges.push(range.clone()),
+            }
+        }
+        let mut answers = Vec::new();
+        for some in ranges.chunks(RANGES) {
+            let write = |range: &Range<u64>| -> BoxFuture<'_, Result<()>> {
+                Box::pin(self.write_range(&**store, range.clone()))
+            };
+            answers.extend(join_all(some.iter().map(write).collect()).await);
+        }
+        for asked in &all {
+            let place = ranges.partition_point(|range| range.start <= asked.range.start);
+            *asked.answer.lock() = place.checked_sub(1).map(|place| answers[place]);
+        }
+        let answer = *own.answer.lock();
+        answer.unwrap_or(Ok(()))
+    }
+
+    /// The caller holds `flushing`.
+    async fn write_range(&self, store: &dyn Store, mut range: Range<u64>) -> Result<()> {
         let mut result = Ok(());
         loop {
             let mut runs: Vec<BoxFuture<'_, Result<()>>> = Vec::new();
@@ -135,7 +175,7 @@ impl PageCache {
                 let Some((pages, frames, bytes)) = self.take_dirty(&range) else { break };
                 range.start = pages.end;
                 let writing = Writing { cache: self, rest: alloc::vec![pages.clone()], failed: Vec::new(), pages };
-                runs.push(Box::pin(writing.write(&**store, frames, bytes)));
+                runs.push(Box::pin(writing.write(store, frames, bytes)));
             }
             if runs.is_empty() {
                 return result;
@@ -144,6 +184,13 @@ impl PageCache {
             result = join_all(runs).await.into_iter().fold(result, Result::and);
         }
     }
+}
+
+/// A range of pages that somebody waits for to be written back.
+pub(super) struct Asked {
+    range: Range<u64>,
+    /// Of who has written it.
+    answer: Lock<Option<Result<()>>>,
 }
 
 /// A run of pages on its way to the store: dirty again unless they get there.
