@@ -421,6 +421,7 @@ fn main() -> io::Result<()> {
     runtime.run(move || propagate(&working, parallel));
     let measured = measured.end();
     let mut sum = sum_of_snapshots(&directory, version, sizes)?;
+    let of_snapshots = sum;
     for plane in volume.velocities.iter().chain(&volume.stresses) {
         let plane = plane.read().expect(APART);
         sum = plane.iter().fold(sum, |sum, value| sum_of(sum, &value.to_le_bytes()));
@@ -434,6 +435,7 @@ fn main() -> io::Result<()> {
         .with("steps", steps)
         .with("written", volume.snapshots.written.load(Relaxed))
         .measured(&measured)
+        .text("snapshots", format!("{of_snapshots:016x}"))
         .text("checksum", format!("{sum:016x}"))
         .print(&runtime);
     Ok(())

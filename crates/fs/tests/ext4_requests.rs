@@ -8,8 +8,10 @@ use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, File, FileSystem, Open
 use machine::block::{BlockLimits, BlockOp};
 use std::{
     fs as host,
+    future::Future,
     process::Command,
     sync::{atomic::Ordering::SeqCst, Arc},
+    task::{Context, Poll, Waker},
 };
 
 struct Mounted {
@@ -80,6 +82,31 @@ fn ten_writes_into_three_pages_write_three_pages() {
     // The time is still to be written: a descriptor with the inode's block, and a commit block.
     block_on(file.sync(false)).unwrap();
     assert_eq!(mounted.taken(), (vec![2 * 4096, 4096], 2));
+}
+
+#[test]
+fn parts_of_a_file_that_are_synced_at_the_same_time_are_written_at_the_same_time() {
+    let mounted = mount(image(10 << 10));
+    let file = mounted.synced_file("/file", &[1; 64 * 4096]);
+    let object = block_on(file.object()).unwrap();
+    for part in 0..8 {
+        assert_eq!(block_on(file.write_at(&[2; 100], part * 8 * 4096)).unwrap(), 100);
+    }
+    // The first one finds nobody, and the others come meanwhile. If they were written one after the other, they would wait for ever.
+    mounted.disk.together.store(8, SeqCst);
+    let range = |part: u64| object.sync(part * 8 * 4096, (part * 8 + 1) * 4096);
+    let mut all = std::pin::pin!(machine::join_all((0..8).map(range).collect()));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..10_000 {
+        if let Poll::Ready(answers) = all.as_mut().poll(&mut context) {
+            assert_eq!(answers, [Ok(()); 8]);
+            let (writes, _) = mounted.taken();
+            assert!(writes.len() >= 8, "{writes:?}");
+            return;
+        }
+        mounted.kernel.tasks.run_now();
+    }
+    panic!("writes of one file wait for each other");
 }
 
 #[test]

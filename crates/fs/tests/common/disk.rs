@@ -5,9 +5,12 @@ use machine::{
     errno::Result,
     BoxFuture, Errno,
 };
-use std::sync::{
-    atomic::{AtomicBool, Ordering::SeqCst},
-    Arc, Mutex,
+use std::{
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        Arc, Mutex,
+    },
+    task::Poll,
 };
 
 /// Says what it was asked, and fails if it is told to.
@@ -16,6 +19,9 @@ pub struct Bytes {
     pub bytes: Mutex<Vec<u8>>,
     asked: Mutex<Vec<(BlockOp, u64, usize)>>,
     pub fails: AtomicBool,
+    /// The first write takes a while, and after it none is answered before so many have come.
+    pub together: AtomicUsize,
+    written: Arc<AtomicUsize>,
 }
 
 impl Bytes {
@@ -30,7 +36,14 @@ impl Bytes {
             most_zeroed: 8,
             ..BlockLimits::default()
         };
-        Bytes { limits, bytes: Mutex::new(bytes), asked: Mutex::default(), fails: AtomicBool::new(false) }
+        Bytes {
+            limits,
+            bytes: Mutex::new(bytes),
+            asked: Mutex::default(),
+            fails: AtomicBool::new(false),
+            together: AtomicUsize::new(0),
+            written: Arc::default(),
+        }
     }
 
     pub fn taken(&self) -> Vec<(BlockOp, u64, usize)> {
@@ -63,6 +76,15 @@ impl BlockDevice for Bytes {
                 Ok(())
             }
         };
-        Box::pin(std::future::ready(answer))
+        let (together, written) = (self.together.load(SeqCst), self.written.clone());
+        let counts = op == BlockOp::Write && together > 0;
+        let (number, mut looks) = (if counts { written.fetch_add(1, SeqCst) } else { together }, 0);
+        Box::pin(std::future::poll_fn(move |_| {
+            looks += 1;
+            match !counts || number == 0 && looks > 100 || number > 0 && written.load(SeqCst) >= together {
+                true => Poll::Ready(answer),
+                false => Poll::Pending,
+            }
+        }))
     }
 }
