@@ -214,7 +214,7 @@ fn all_kernels_together_get_no_more_than_the_limit() {
     assert!(tree.has_room(a, true));
     // What one does not need another may have; a kernel says what it had used.
     tree.give_back(one, &[back(b, 24, 50, 64)]);
-    assert_eq!((tree.draw(b, two, 2).pages, tree.change(a).unwrap().memory.peak(0)), (12, 99));
+    assert_eq!((tree.draw(b, two, 2).pages, tree.change(a).unwrap().memory.peak(0)), (12, 100));
     tree.forget_grants(two);
     tree.give_back(one, &[back(b, 1000, 0, 0)]);
     assert!(!tree.get(a).unwrap().memory.is_granted() && tree.has_room(a, false));

@@ -1,6 +1,6 @@
 //! Control groups beside forks, births, ends and moves of their processes: crates/process/src/cgroup.
 
-use crate::{born, shape, wander};
+use crate::{born, cgroup_memory::grant_to_groups, shape, wander};
 use machine::{account::Charge, Errno, GroupId, KernelId, Pid};
 use process::cgroup::{Controllers, Ownership};
 use sim::{
@@ -26,6 +26,7 @@ impl Herd {
         let nodes = Nodes::new(shape(seed, 1 + seed as usize % 4));
         let shepherd = nodes.boot(0);
         nodes.user.events();
+        grant_to_groups(&nodes);
         let system = nodes.nodes[0].node.system.clone();
         let groups = system.with_cgroups(|tree| {
             tree.enable(GroupId::ROOT, Controllers::PIDS, Controllers::empty()).unwrap();
@@ -64,7 +65,7 @@ impl Herd {
         for (slot, thread) in self.threads.keys().enumerate() {
             let mut commands = vec![Command::plain(call::FORK, &[]); 1 + rng.below(2)];
             if rng.one_in(2) {
-                commands.push(clone_thread(8 + slot as u64));
+                commands.push(clone_thread(4 + slot as u64 % 3));
             }
             if ends && rng.one_in(3) {
                 commands.push(Command::plain(call::EXIT, &[0]));
