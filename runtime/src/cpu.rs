@@ -50,10 +50,16 @@ impl Cpu {
     pub fn refresh(&self) -> i64 {
         let Some(counter) = &self.counter else { return 0 };
         let (blocks, unblocks) = counter.sums.look();
-        if self.seen.load(Relaxed) != unblocks && self.seen.swap(unblocks, SeqCst) != unblocks {
+        if self.advance(unblocks) {
             self.scheduled.store(false, SeqCst);
         }
         unblocks.wrapping_sub(blocks) as i32 as i64
+    }
+
+    /// Whether these are more unblocks than anybody has seen. Who looked earlier may come later: then they are not.
+    fn advance(&self, unblocks: u32) -> bool {
+        let later = |seen: u32| (unblocks.wrapping_sub(seen) as i32 > 0).then_some(unblocks);
+        self.seen.fetch_update(SeqCst, Relaxed, later).is_ok()
     }
 
     /// Counts as the kernel would.
@@ -81,5 +87,19 @@ impl Cpu {
             self.refresh();
             self.scheduled.store(true, SeqCst);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_look_that_comes_late_is_no_news() {
+        let cpu = Cpu::new(0, 0, None, Monitor::Nobody).unwrap();
+        assert!(cpu.advance(5) && cpu.advance(6) && !cpu.advance(5) && !cpu.advance(6));
+        // The sums begin anew after 2^32.
+        cpu.seen.store(u32::MAX, SeqCst);
+        assert!(cpu.advance(1) && !cpu.advance(u32::MAX) && cpu.advance(2));
     }
 }
