@@ -15,6 +15,9 @@
 //! - [`current_num_threads`] is how many workers there can be, also those that wait; 64 a CPU, or COB_TASKS_WORKERS_PER_CPU. `num_threads` of a builder is how many CPUs
 //!   it uses.
 //! - `broadcast`: there is no fixed set of threads, so it panics. So do `use_current_thread` and `spawn_handler`, when the pool is built.
+//! - Not there, so a program that names them does not compile: `ThreadPoolBuilder::build_scoped` and `breadth_first`, `Scope::spawn_broadcast`, `ThreadPool::spawn_broadcast`,
+//!   and what rayon has deprecated: `ThreadPool::new`, `Configuration`, `initialize`. `ThreadPoolBuilder` has no type parameter, and `ScopeFifo` is `Scope`.
+//! - A closure that waits for another pool (`install`) keeps its worker; another worker has the CPU. Pools that call each other more deeply than there may be workers hang.
 //! - Who waits in `join` or `scope` runs only work of that, and not another's; meanwhile another worker has the CPU.
 
 #![forbid(unsafe_code)]
