@@ -22,7 +22,8 @@ struct cob_access {
 };
 
 /* Runs main(argument) as a task, and returns 0 when it and all its children have ended; -1 if there can be no runtime. The first call starts the workers. A child of
- * fork has none, and gets -1 too; a thread must not end itself in a task (pthread_exit). */
+ * fork has none, and gets -1 too, also from cob_task if a task has forked it; such a child must execute a program or _exit: if it returns from the task it is aborted.
+ * A thread must not end itself in a task (pthread_exit). */
 int cob_tasks_run(void (*main)(void *), void *argument);
 
 /* Makes a task, as a child of the calling one. It begins when those made before it that use the same bytes have ended (unless both only read them), and runs on any

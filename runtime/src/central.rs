@@ -49,6 +49,8 @@ pub(crate) struct Central {
     pub pool: Vec<Arc<Worker>>,
     /// For each CPU: workers bound to it.
     pub bound: Vec<usize>,
+    /// Tasks without a parent that have not ended: somebody waits for each, if only the end of the runtime.
+    pub roots: usize,
     pub exiting: bool,
 }
 
@@ -60,6 +62,7 @@ impl Central {
             parked: Vec::new(),
             pool: Vec::new(),
             bound: vec![1; cpus],
+            roots: 0,
             exiting: false,
         }
     }

@@ -19,6 +19,7 @@ mod builder;
 mod c;
 mod central;
 mod cpu;
+mod fork;
 mod guard;
 mod leader;
 mod local;
@@ -91,7 +92,7 @@ impl TaskBuilder {
     /// Outside of a task: [`Runtime::run`] makes the first.
     pub fn spawn(self, body: impl FnOnce() + Send + 'static) {
         let (shared, worker, parent) =
-            worker::current().expect("tasks are made by tasks: Runtime::run makes the first");
+            worker::current_parent().expect("tasks are made by tasks: Runtime::run makes the first");
         let body: Body = Box::new(body);
         let task = Task::new(Some(parent.clone()), self.priority, Some(body));
         if !self.uses.is_empty() {
@@ -125,9 +126,10 @@ pub fn run_another() -> Option<bool> {
     Some(true)
 }
 
-/// Waits until all children that the running task has made have ended. Meanwhile the worker runs children that can begin.
+/// Waits until all children that the running task has made have ended. Meanwhile the worker runs children that can begin. Each closure of a [`join`] counts as a task.
 pub fn taskwait() {
-    if let Some((shared, worker, task)) = worker::current() {
+    // A closure of a join that has made no task has none to wait for.
+    if let Some((shared, worker, task)) = worker::current().filter(|(.., task)| !task.is_join) {
         worker.wait_for_children(&shared, &task);
     }
 }

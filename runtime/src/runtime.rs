@@ -16,7 +16,7 @@ use crate::{
     builder::{Builder, Mode},
     central::{Central, Guarded},
     cpu::Cpu,
-    leader,
+    fork, leader,
     local::Local,
     monitor::Monitor,
     process,
@@ -24,7 +24,7 @@ use crate::{
     statistics::Statistics,
     sys,
     task::{lock, Body, Task},
-    worker::{current, Wake, Worker},
+    worker::{current, is_needed_by, wait_elsewhere, Wake, Worker},
 };
 use std::{
     any::Any,
@@ -65,21 +65,19 @@ pub(crate) struct Shared {
     pub statistics: Statistics,
     pub limits: Limits,
     pub monitor: Monitor,
-    /// Whose threads the workers are.
+    /// Whose threads the workers are: the process's id, and as `fork` counts.
     process: u32,
+    forks: u32,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Tells leaders that the runtime ends.
     pub exit: Option<OwnedFd>,
     pub exiting: AtomicBool,
-    /// The parent of tasks for which nobody waits but the end of the runtime.
-    detached: Arc<Task>,
-    /// Is told what these panic with.
+    /// Is told what tasks panic with for which nobody waits.
     on_panic: Option<OnPanic>,
     /// Somebody was told that there are no more threads.
     complained: AtomicBool,
-    /// Root tasks that have ended.
-    over: Mutex<u64>,
-    over_changed: Condvar,
+    /// A task without a parent has ended. Waits under the lock of [`Central`].
+    over: Condvar,
     /// As if the system had no more.
     #[cfg(test)]
     pub most_threads: AtomicUsize,
@@ -93,7 +91,8 @@ pub struct Runtime {
     handle: Handle,
 }
 
-/// What can be asked of a runtime. It ends when the [`Runtime`] is dropped, however many handles there are; then `run` and `spawn` panic.
+/// What can be asked of a runtime. It ends when the [`Runtime`] is dropped, however many handles there are; then `run`, `spawn` and
+/// `scope_here` panic.
 #[derive(Clone)]
 pub struct Handle {
     pub(crate) shared: Arc<Shared>,
@@ -135,14 +134,13 @@ impl Runtime {
             limits,
             monitor,
             process: std::process::id(),
+            forks: fork::watch()?,
             threads: Mutex::default(),
             exit: if mode == Mode::Umt { Some(sys::event_fd()?) } else { None },
             exiting: AtomicBool::new(false),
-            detached: Task::new(None, 0, None),
             on_panic,
             complained: AtomicBool::new(false),
-            over: Mutex::new(0),
-            over_changed: Condvar::new(),
+            over: Condvar::new(),
             #[cfg(test)]
             most_threads: AtomicUsize::new(usize::MAX),
         });
@@ -169,9 +167,12 @@ impl Runtime {
 }
 
 impl Handle {
-    fn check(&self) {
+    /// A thread is about to make a task without a parent: from now on the runtime does not end before that has.
+    pub(crate) fn enter(&self) {
         assert_eq!(self.shared.process, std::process::id(), "a child of fork has no threads of its parent's runtime");
-        assert!(!lock(&self.shared.central).exiting, "the runtime has ended");
+        let mut central = lock(&self.shared.central);
+        assert!(!central.exiting, "the runtime has ended");
+        central.roots += 1;
     }
 
     /// Whether the kernel tells it of threads that wait.
@@ -186,7 +187,7 @@ impl Handle {
 
     /// The most workers that there can be, those that wait in the kernel or in taskwait among them.
     pub fn most_workers(&self) -> usize {
-        self.shared.limits.workers_per_cpu * self.shared.cpus.len()
+        self.shared.most_workers()
     }
 
     /// What it has done so far.
@@ -206,7 +207,7 @@ impl Handle {
                 return shared.nested(&worker, &task, |_| main());
             }
         }
-        self.check();
+        self.enter();
         let result = Mutex::new(None);
         let body = || *lock(&result) = Some(main());
         let body: Box<dyn FnOnce() + Send + '_> = Box::new(body);
@@ -224,14 +225,14 @@ impl Handle {
 
     /// Makes a task for which nobody waits, from any thread. The runtime does not end before it has. If it panics, [`Builder::on_panic`] is told.
     pub fn spawn(&self, body: impl FnOnce() + Send + 'static) {
-        self.check();
+        self.enter();
         let shared = self.shared.clone();
         let told = move || match (catch_unwind(AssertUnwindSafe(body)), &shared.on_panic) {
             (Err(panic), Some(told)) => told(panic),
             (Err(panic), None) => resume_unwind(panic),
             (Ok(()), _) => {}
         };
-        self.shared.submit(Task::new(Some(self.shared.detached.clone()), 0, Some(Box::new(told))), 0);
+        self.shared.submit(Task::new(None, 0, Some(Box::new(told))), 0);
     }
 
     /// That of the calling task.
@@ -242,13 +243,32 @@ impl Handle {
 }
 
 impl Drop for Runtime {
-    /// Waits for tasks for which nobody has waited ([`Runtime::spawn`]), and ends its threads.
+    /// Waits for all tasks, also those that other threads wait for or that nobody does ([`Handle::spawn`]), and ends its threads. In one of its own tasks or scopes it does not
+    /// wait: the runtime ends when this task and the others have. In a child of fork it does nothing.
     fn drop(&mut self) {
-        let shared = &self.handle.shared;
-        shared.close(&shared.detached, 0);
-        shared.wait_until_over(&shared.detached);
+        let shared = self.handle.shared.clone();
+        if shared.process != std::process::id() {
+            // Its locks may be held by threads that are not here.
+            std::mem::forget(shared);
+        } else if is_needed_by(&shared) {
+            let end = move || shared.end();
+            if let Err(error) = std::thread::Builder::new().name("end".into()).spawn(end) {
+                let _ = writeln!(io::stderr(), "cob-tasks: no thread to end the runtime, its workers stay: {error}");
+            }
+        } else {
+            wait_elsewhere(|| shared.end());
+        }
+    }
+}
+
+impl Shared {
+    fn end(self: &Arc<Self>) {
+        let shared = self;
         let pool = {
             let mut central = lock(&shared.central);
+            while central.roots > 0 {
+                central = shared.over.wait(central).unwrap_or_else(PoisonError::into_inner);
+            }
             central.exiting = true;
             std::mem::take(&mut central.pool)
         };
@@ -293,6 +313,24 @@ impl Shared {
         let shared = self.clone();
         self.statistics.workers.fetch_add(1, Relaxed);
         self.spawn(format!("worker {}", worker.cpu()), move || worker.live(shared, wake))
+    }
+
+    /// Whether its threads are this process's.
+    pub fn is_of_this_process(&self) -> bool {
+        self.forks == fork::count()
+    }
+
+    /// A closure that was called in a task or a scope has returned: ends the process if that was in a child of fork.
+    pub fn end_child_of_fork(&self) {
+        if !self.is_of_this_process() {
+            let _ = writeln!(io::stderr(), "cob-tasks: a child of fork has returned from a task of its parent");
+            std::process::abort();
+        }
+    }
+
+    /// The most workers that there can be.
+    pub fn most_workers(&self) -> usize {
+        self.limits.workers_per_cpu * self.cpus.len()
     }
 
     pub fn shares_a_cpu(&self, other: &Shared) -> bool {
@@ -399,14 +437,17 @@ impl Shared {
 
     /// A task without a parent has ended.
     pub fn note_over(&self) {
-        *lock(&self.over) += 1;
-        self.over_changed.notify_all();
+        lock(&self.central).roots -= 1;
+        self.over.notify_all();
     }
 
+    /// For who is no task of this runtime.
     pub fn wait_until_over(&self, root: &Task) {
-        let mut over = lock(&self.over);
-        while !root.has_ended() {
-            over = self.over_changed.wait(over).unwrap_or_else(PoisonError::into_inner);
-        }
+        wait_elsewhere(|| {
+            let mut central = lock(&self.central);
+            while !root.has_ended() {
+                central = self.over.wait(central).unwrap_or_else(PoisonError::into_inner);
+            }
+        });
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{
     marker::PhantomData,
-    panic::{catch_unwind, resume_unwind, AssertUnwindSafe},
+    panic::resume_unwind,
     sync::{Arc, Mutex},
 };
 
@@ -24,6 +24,7 @@ pub struct Scope<'scope> {
 impl<'scope> Scope<'scope> {
     /// Makes a task that ends before the scope does. May be called by tasks of the scope, and any thread that they know of.
     pub fn spawn(&self, body: impl FnOnce(&Scope<'scope>) + Send + 'scope) {
+        assert!(self.shared.is_of_this_process(), "a child of fork has no threads of its parent's runtime");
         let scope = Scope { shared: self.shared.clone(), task: self.task.clone(), _invariant: PhantomData };
         let body: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body(&scope));
         // SAFETY: the scope returns, also by a panic, only after all tasks made in it have ended: what the body borrows lives longer. Who calls this has a reference to
@@ -63,10 +64,11 @@ impl Handle {
         if self.is_current() {
             return scope(work);
         }
+        self.enter();
         let shared = self.shared.clone();
         let task = Task::new(None, 0, None);
         let scope = Scope { shared: shared.clone(), task: task.clone(), _invariant: PhantomData };
-        let result = catch_unwind(AssertUnwindSafe(|| work(&scope)));
+        let result = worker::as_guest(&shared, || work(&scope));
         or_abort("the runtime", || {
             shared.close(&task, 0);
             shared.wait_until_over(&task);
@@ -106,7 +108,7 @@ pub fn join_context<A: Send, B: Send>(
     let cpu = owner.cpu();
     shared.local.put(cpu, Ready(half.clone()));
     shared.offer(cpu);
-    let first = within(&half, || catch_unwind(AssertUnwindSafe(|| first(false))));
+    let first = within(&half, || first(false));
     or_abort("the runtime", || {
         if shared.local.take_back(cpu, &half) {
             shared.execute(&owner, &half);

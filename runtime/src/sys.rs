@@ -125,6 +125,12 @@ pub fn set_cpus(thread: i32, cpus: &[usize]) -> Result<()> {
     Ok(())
 }
 
+/// Has `called` called in each child that this process forks. 0, or the number of the error.
+pub fn call_in_children(called: extern "C" fn()) -> i32 {
+    // SAFETY: a function of this library, which stays as long as the process; it changes an atomic number.
+    unsafe { libc::pthread_atfork(None, None, Some(called)) }
+}
+
 /// A set of descriptors that can be waited for together.
 pub struct Epoll(OwnedFd);
 

@@ -16,9 +16,17 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> 
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Drops what nobody is told of. That may panic again.
+fn discard(panic: Box<dyn Any + Send>) {
+    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(panic))));
+}
+
 impl Drop for Task {
     /// A task may be the last that holds its parent, and so on: a program decides how deep that goes.
     fn drop(&mut self) {
+        if let Some(panic) = self.take_panic() {
+            discard(panic);
+        }
         let mut above = self.parent.take();
         while let Some(mut unused) = above.and_then(Arc::into_inner) {
             above = unused.parent.take();
@@ -30,6 +38,8 @@ impl Drop for Task {
 pub(crate) struct Task {
     pub priority: i32,
     pub parent: Option<Arc<Task>>,
+    /// It is a join: the two closures run in it, and each that makes tasks is a child of it for these (`worker::current_parent`).
+    pub is_join: bool,
     body: Mutex<Option<Body>>,
     /// Tasks that must end before it begins, and one while it is being entered.
     blockers: AtomicUsize,
@@ -47,28 +57,30 @@ pub(crate) struct Task {
 
 impl Task {
     pub fn new(parent: Option<Arc<Task>>, priority: i32, body: Option<Body>) -> Arc<Task> {
+        Task::make(parent, priority, body, false)
+    }
+
+    /// The second half of a join. Beside its body, who joins keeps it open, and waits as if he were the body.
+    pub fn half(parent: &Arc<Task>, body: Body) -> Arc<Task> {
+        Task::make(Some(parent.clone()), parent.priority, Some(body), true)
+    }
+
+    fn make(parent: Option<Arc<Task>>, priority: i32, body: Option<Body>, is_join: bool) -> Arc<Task> {
         if let Some(parent) = &parent {
             parent.open.fetch_add(1, SeqCst);
         }
         Arc::new(Task {
             priority,
             parent,
+            is_join,
             body: Mutex::new(body),
-            blockers: AtomicUsize::new(1),
+            blockers: AtomicUsize::new(usize::from(!is_join)),
             successors: Mutex::new(Some(Vec::new())),
-            open: AtomicUsize::new(1),
+            open: AtomicUsize::new(1 + usize::from(is_join)),
             domain: Mutex::default(),
             waiter: Mutex::new(None),
             panic: Mutex::new(None),
         })
-    }
-
-    /// The second half of a join. Beside its body, who joins keeps it open, and waits as if he were the body.
-    pub fn half(parent: &Arc<Task>, body: Body) -> Arc<Task> {
-        let half = Task::new(Some(parent.clone()), parent.priority, Some(body));
-        half.open.fetch_add(1, SeqCst);
-        half.blockers.store(0, SeqCst);
-        half
     }
 
     /// Whether it is a child of `other`, or a child's child, and so on.
@@ -127,8 +139,7 @@ impl Task {
         let mut first = lock(&self.panic);
         match *first {
             None => *first = Some(panic),
-            // Nobody is told of a second one. To drop it may panic again.
-            Some(_) => drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(panic)))),
+            Some(_) => discard(panic),
         }
     }
 

@@ -1,5 +1,8 @@
 //! The runtime without a kernel that helps it. With one: tests/guest (tasks.c).
 
+mod ends;
+mod joins;
+
 use crate::{
     central::Guarded,
     cpu::Cpu,

@@ -43,6 +43,8 @@ pub(crate) struct Worker {
 thread_local! {
     /// The runtime, worker and task of this thread. The innermost task last: in taskwait a worker runs children.
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    /// Other runtimes in whose scopes it is (`Handle::scope_here`).
+    static GUEST_OF: RefCell<Vec<Arc<Shared>>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Current {
@@ -51,25 +53,75 @@ struct Current {
     tasks: Vec<Arc<Task>>,
 }
 
+impl Current {
+    /// The innermost task. None in a child of fork, which has this memory and is no worker.
+    fn task(&self) -> Option<&Arc<Task>> {
+        self.tasks.last().filter(|_| self.shared.is_of_this_process())
+    }
+}
+
 /// The runtime and the task that this thread works for.
 pub(crate) fn current() -> Option<(Arc<Shared>, Arc<Worker>, Arc<Task>)> {
     CURRENT.with_borrow(|current| {
-        let Current { shared, worker, tasks } = current.as_ref()?;
-        Some((shared.clone(), worker.clone(), tasks.last()?.clone()))
+        let current = current.as_ref()?;
+        Some((current.shared.clone(), current.worker.clone(), current.task()?.clone()))
     })
 }
 
-/// This thread works for `task` while `work` runs.
-pub(crate) fn within<T>(task: &Arc<Task>, work: impl FnOnce() -> T) -> T {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            CURRENT.with_borrow_mut(|current| current.as_mut().map(|current| current.tasks.pop()));
-        }
+/// The same for who is about to make a task. A closure of a join becomes a task of its own with that: what it makes and waits for is not the other closure's.
+pub(crate) fn current_parent() -> Option<(Arc<Shared>, Arc<Worker>, Arc<Task>)> {
+    let (shared, worker, task) = current()?;
+    if !task.is_join {
+        return Some((shared, worker, task));
     }
-    CURRENT.with_borrow_mut(|current| current.as_mut().map(|current| current.tasks.push(task.clone())));
-    let _leave = Leave;
-    work()
+    let closure = Task::new(Some(task.clone()), task.priority, None);
+    CURRENT.with_borrow_mut(|current| current.as_mut().map(|current| current.tasks.push(closure.clone())));
+    Some((shared, worker, closure))
+}
+
+/// Whether the runtime can't end before the calling thread has returned from where it is: it is a worker, or in a scope.
+pub(crate) fn is_needed_by(shared: &Arc<Shared>) -> bool {
+    CURRENT.with_borrow(|current| current.as_ref().is_some_and(|current| Arc::ptr_eq(&current.shared, shared)))
+        || GUEST_OF.with_borrow(|others| others.iter().any(|other| Arc::ptr_eq(other, shared)))
+}
+
+/// This thread is in a scope of a runtime that it does not work for while `work` runs. A panic of that is the answer.
+pub(crate) fn as_guest<T>(shared: &Arc<Shared>, work: impl FnOnce() -> T) -> std::thread::Result<T> {
+    GUEST_OF.with_borrow_mut(|others| others.push(shared.clone()));
+    let result = catch_unwind(AssertUnwindSafe(work));
+    shared.end_child_of_fork();
+    GUEST_OF.with_borrow_mut(|others| others.pop());
+    result
+}
+
+/// This thread works for `task` while `work` runs. A panic of that is the answer.
+pub(crate) fn within<T>(task: &Arc<Task>, work: impl FnOnce() -> T) -> std::thread::Result<T> {
+    let worker = CURRENT.with_borrow_mut(|current| {
+        let current = current.as_mut()?;
+        current.tasks.push(task.clone());
+        Some((current.shared.clone(), current.worker.clone()))
+    });
+    let result = catch_unwind(AssertUnwindSafe(work));
+    let Some((shared, worker)) = worker else { return result };
+    shared.end_child_of_fork();
+    let closure = CURRENT.with_borrow_mut(|current| {
+        let tasks = &mut current.as_mut()?.tasks;
+        let closure = tasks.pop_if(|last| !Arc::ptr_eq(last, task));
+        tasks.pop();
+        closure
+    });
+    if let Some(closure) = closure {
+        or_abort("the runtime", || shared.close(&closure, worker.cpu()));
+    }
+    result
+}
+
+/// Waits for another runtime. If the calling thread is a worker, its CPU is free meanwhile: the other runtime may wait for tasks of this one.
+pub(crate) fn wait_elsewhere(wait: impl FnOnce()) {
+    match current() {
+        Some((shared, worker, _)) => worker.wait_outside(&shared, wait),
+        None => wait(),
+    }
 }
 
 impl Worker {
@@ -211,6 +263,32 @@ impl Worker {
         Some(self.sleep(shared))
     }
 
+    /// Leaves its CPU while it waits for something that is not of its runtime.
+    fn wait_outside(self: &Arc<Self>, shared: &Arc<Shared>, wait: impl FnOnce()) {
+        let mut wakings = Vec::new();
+        {
+            let mut central = lock(&shared.central);
+            shared.leave(self.cpu());
+            central.fill(shared, self.cpu(), &mut wakings);
+        }
+        shared.wake_all(wakings);
+        let cpu = &shared.cpus[self.cpu()];
+        shared.monitor.sleeps(cpu, true);
+        wait();
+        shared.monitor.sleeps(cpu, false);
+        let mut wakings = Vec::new();
+        {
+            let mut central = lock(&shared.central);
+            central.resumable.push_back(self.clone());
+            if let Some(free) = shared.free_cpu(self.cpu()) {
+                central.fill(shared, free, &mut wakings);
+            }
+        }
+        shared.wake_all(wakings);
+        // Nobody gives a task to who is neither in the pool nor parked: this is Wake::Resume.
+        self.sleep(shared);
+    }
+
     /// taskwait: runs children of `task`, and theirs, and sleeps while the last ones run elsewhere.
     pub fn wait_for_children(self: &Arc<Self>, shared: &Arc<Shared>, task: &Arc<Task>) {
         while !task.has_only_its_body() {
@@ -245,7 +323,7 @@ impl Shared {
     pub fn execute(self: &Arc<Self>, worker: &Arc<Worker>, task: &Arc<Task>) {
         if let Some(body) = task.take_body() {
             self.statistics.tasks.fetch_add(1, Relaxed);
-            if let Err(panic) = within(task, || catch_unwind(AssertUnwindSafe(body))) {
+            if let Err(panic) = within(task, body) {
                 task.note_panic(panic);
             }
         }
@@ -282,7 +360,7 @@ impl Shared {
         work: impl FnOnce(&Arc<Task>) -> T,
     ) -> T {
         let task = Task::new(Some(parent.clone()), 0, None);
-        let result = within(&task, || catch_unwind(AssertUnwindSafe(|| work(&task))));
+        let result = within(&task, || work(&task));
         or_abort("the runtime", || worker.wait_for_children(self, &task));
         let panic = task.take_panic();
         or_abort("the runtime", || self.close(&task, worker.cpu()));
