@@ -120,7 +120,8 @@ impl Builder {
         self
     }
 
-    /// The most workers that are bound to one CPU, at least one. Those that wait in the kernel or in taskwait are among them.
+    /// The runtime has at most so many times as many workers as CPUs, at least one. Those that wait in the kernel or in taskwait are among them. A new one is made only for a
+    /// CPU to which fewer are bound.
     pub fn workers_per_cpu(mut self, most: usize) -> Builder {
         self.workers_per_cpu = most;
         self

@@ -136,6 +136,8 @@ impl Central {
             (Some(own), _) => Some(Chosen::OfPool(own)),
             _ if self.bound[cpu] >= shared.limits.workers_per_cpu => None,
             (None, Some(other)) => Some(Chosen::OfPool(other)),
+            // Workers move: a CPU may have more than its share, and another less.
+            _ if self.bound.iter().sum::<usize>() >= shared.most_workers() => None,
             (None, None) => Some(Chosen::New),
         }
     }

@@ -2,6 +2,7 @@
 
 mod ends;
 mod joins;
+mod limit;
 
 use crate::{
     central::Guarded,
