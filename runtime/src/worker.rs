@@ -96,21 +96,16 @@ pub(crate) fn as_guest<T>(shared: &Arc<Shared>, work: impl FnOnce() -> T) -> std
 
 /// This thread works for `task` while `work` runs. A panic of that is the answer.
 pub(crate) fn within<T>(task: &Arc<Task>, work: impl FnOnce() -> T) -> std::thread::Result<T> {
-    let worker = CURRENT.with_borrow_mut(|current| {
-        let current = current.as_mut()?;
-        current.tasks.push(task.clone());
-        Some((current.shared.clone(), current.worker.clone()))
-    });
+    CURRENT.with_borrow_mut(|current| current.as_mut().map(|current| current.tasks.push(task.clone())));
     let result = catch_unwind(AssertUnwindSafe(work));
-    let Some((shared, worker)) = worker else { return result };
-    shared.end_child_of_fork();
     let closure = CURRENT.with_borrow_mut(|current| {
-        let tasks = &mut current.as_mut()?.tasks;
+        let Current { shared, worker, tasks } = current.as_mut()?;
+        shared.end_child_of_fork();
         let closure = tasks.pop_if(|last| !Arc::ptr_eq(last, task));
         tasks.pop();
-        closure
+        Some((shared.clone(), worker.clone(), closure?))
     });
-    if let Some(closure) = closure {
+    if let Some((shared, worker, closure)) = closure {
         or_abort("the runtime", || shared.close(&closure, worker.cpu()));
     }
     result
