@@ -1,7 +1,6 @@
 // The memory controller of cgroup v2: memory.max for pages of programs and files on all kernels together; what is dropped first, and who ends
 // when that is not enough. (On this machine's Linux the controller may be of version 1, so there is nothing to compare with.)
 // cob: link=static,dynamic flags=-pthread kernels=1,2,4 compare=self timeout=300
-#define _GNU_SOURCE
 #include "cgroup.h"
 
 #define MIB (1L << 20)

@@ -1,7 +1,6 @@
 // The pids controller of cgroup v2: pids.max for a group and those below it, on all CPUs; what counts, what is refused and told.
 // (On this machine's Linux the controller may be of version 1, so there is nothing to compare with.)
 // cob: link=static,dynamic flags=-pthread kernels=1,2,4 compare=self timeout=120
-#define _GNU_SOURCE
 #include "cgroup.h"
 #include <pthread.h>
 
@@ -58,7 +57,7 @@ __attribute__((noreturn)) static void breed(void) {
             sched_yield();
 }
 
-int main(void) {
+static void test(void) {
     MUST(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     mount_groups();
     printf("controllers %s", strstr(get("groups/cgroup.controllers"), "pids") ? "have pids\n" : "lack pids\n");
@@ -164,5 +163,42 @@ int main(void) {
     printf("peak %ld\n", value(in("pids.peak"), NULL));
     MUST(rmdir(in("a")) == 0);
     unmount_groups();
-    return 0;
 }
+
+static const char expected[] =
+    "controllers have pids\n"
+    "access(in(\"pids.max\"), F_OK) = -1 ENOENT\n"
+    "cgroup.subtree_control < +pids: done\n"
+    "pids\n"
+    "access(in(\"pids.max\"), F_OK) = 0\n"
+    "access(\"groups/pids.max\", F_OK) = -1 ENOENT\n"
+    "access(in(\"a/pids.max\"), F_OK) = -1 ENOENT\n"
+    "cgroup.subtree_control < +pids: done\n"
+    "pids.max < -1: EINVAL\n"
+    "pids.max < 5000000: EINVAL\n"
+    "pids.max < many: EINVAL\n"
+    "pids.max < 10: done\n"
+    "cgroup.subtree_control < -pids: EBUSY\n"
+    "new: current 0 0 max 10 refused 0 0\n"
+    "threads: current 4 4 max 10 refused 0 0\n"
+    "forked 6\n"
+    "a thread: EAGAIN\n"
+    "full: current 10 10 max 10 refused 2 2\n"
+    "limited: killed by KILL\n"
+    "dead: current 0 0 max 10 refused 2 2\n"
+    "peak 10\n"
+    "pids.max < 2: done\n"
+    "zombie: fork EAGAIN\n"
+    "pids.max < 3: done\n"
+    "pids.max < max: done\n"
+    "2: forked\n"
+    "3: refused\n"
+    "4: refused\n"
+    "5: refused\n"
+    "6: refused\n"
+    "current 6\n"
+    "pids.max < 30: done\n"
+    "at most 1\n"
+    "peak 30\n";
+
+int main(void) { return check(test, expected); }

@@ -1,7 +1,6 @@
 // Control groups (cgroups(7), cgroup v2): the tree, who is in it, moving, cgroup.events, cgroup.kill, CLONE_INTO_CGROUP; beside forks, threads,
 // ends and moves on all CPUs. No controllers: other tests have those. For who may mount.
 // cob: link=static,dynamic flags=-pthread kernels=1,2,4 compare=host timeout=240
-#define _GNU_SOURCE
 #include "cgroup.h"
 #include <pthread.h>
 #include <sys/inotify.h>

@@ -118,3 +118,28 @@ static inline void unmount_groups(void) {
 static inline void enter(const char *group) { MUST(put(in("%s%scgroup.procs", group, *group ? "/" : ""), "0") == 0); }
 
 static inline void leave(void) { MUST(put("groups/cgroup.procs", "0") == 0); }
+
+// Runs a test that has nothing to be compared with: it must say what is expected.
+static inline int check(void (*test)(void), const char *expected) {
+    static char said[65536];
+    int out[2], status;
+    size_t length = 0;
+    MUST(pipe(out) == 0);
+    pid_t child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        MUST(dup2(out[1], 1) == 1 && close(out[0]) == 0 && close(out[1]) == 0);
+        test();
+        exit(0);
+    }
+    close(out[1]);
+    for (ssize_t got; (got = read(out[0], said + length, sizeof said - 1 - length)) > 0; length += (size_t)got)
+        MUST(write(1, said + length, (size_t)got) == got);
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    if (strcmp(said, expected) != 0) {
+        printf("that is not what was expected:\n%s", expected);
+        return 1;
+    }
+    printf("ok\n");
+    return 0;
+}

@@ -22,7 +22,11 @@ const RWF_OF_WRITES: u32 = 0x1b6;
 /// The descriptor's file, opened for reading. With an offset: one that has places (ESPIPE), which is looked at first.
 async fn readable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>> {
     let (file, flags) = call.opened(call.int(0)).await?;
-    if offset.is_some() && file.changes().is_some() {
+    // A text that tells of its changes (cgroup.events) has places all the same.
+    if offset.is_some()
+        && file.changes().is_some()
+        && Kind::of_mode(file.attributes().await?.mode) != Some(Kind::Regular)
+    {
         return Err(Errno::ESPIPE);
     }
     match flags.readable() {
