@@ -194,10 +194,10 @@ fn every_frame_can_be_had_once_and_then_there_is_none() {
 }
 
 #[test]
-fn the_tables_cost_less_than_five_bytes_a_frame() {
+fn the_tables_cost_less_than_seven_bytes_a_frame() {
     let partition = partition(&[pages(0x1000..0x9000)], &[], 4).unwrap();
     let (total, free) = partition.totals();
-    assert!((total - free) * PAGE <= total * 5 + PAGE, "{} pages", total - free);
+    assert!((total - free) * PAGE <= total * 7 + PAGE, "{} pages", total - free);
 }
 
 #[test]
@@ -427,7 +427,8 @@ fn pages_get_rows_of_frames_though_tables_are_made_between_them() {
             frames.push(partition.alloc_for(Purpose::User).unwrap());
         }
         let ends = row_ends(&frames);
-        assert!(ends <= 8, "round {round}: {ends} rows end");
+        // Two for each table at most, but for the pieces that the partition's own tables leave at its beginning.
+        assert!(ends <= 12, "round {round}: {ends} rows end");
         frames.into_iter().rev().for_each(|frame| partition.release(frame));
     }
 }
