@@ -231,6 +231,10 @@ impl DescriptorTransfer for Exchange {
         self.remote.release_of(dead);
     }
 
+    fn give_back_locks(&self, process: Pid) -> BoxFuture<'_, ()> {
+        Box::pin(self.remote.give_back_locks(process))
+    }
+
     fn end_locks<'a>(&'a self, ended: &'a (dyn Fn(Pid) -> bool + Sync)) -> BoxFuture<'a, ()> {
         Box::pin(self.services.end_locks(ended))
     }

@@ -152,18 +152,16 @@ impl Process {
     }
 
     /// At home, from execve: the only thread is on kernel `at`. Drops the replicas on all other kernels, so that the process does not die
-    /// with one of them, and changes need not be told there.
+    /// with one of them, and changes need not be told there. One that has died before it answered may have had record locks of the process:
+    /// it stays in the list, and the process dies with it.
     ///
     /// A signal that follows the thread from kernel to kernel may come to one that has no replica any more. Then it is sent on from here
     /// ([`System::route_to_thread`]), where the shadow knows where the thread is.
     pub(crate) async fn keep_only(&self, at: KernelId) {
         let Some(home) = self.home() else { return };
         let gone = {
-            let mut state = home.state.lock();
-            let mut gone = core::mem::take(&mut state.replicas);
-            if gone.remove(at) {
-                state.replicas.insert(at);
-            }
+            let mut gone = home.state.lock().replicas.clone();
+            gone.remove(at);
             gone
         };
         if gone.is_empty() {
@@ -174,7 +172,11 @@ impl Process {
                 *to = at;
             }
         }
-        self.system.endpoint.multicast(&gone, DropReplica { process: self.id }).await;
+        let answers = self.system.endpoint.multicast(&gone, DropReplica { process: self.id }).await;
+        let mut state = home.state.lock();
+        for (kernel, _) in answers.iter().filter(|(_, answer)| answer.is_ok()) {
+            state.replicas.remove(*kernel);
+        }
     }
 
     /// At home: ends the process, after its last thread.
@@ -370,6 +372,7 @@ impl System {
         let replica = self.processes.lock().remove(&process);
         drop(replica);
         self.end_shadows(process);
+        self.descriptor_transfer.give_back_locks(process).await;
         // The address space of the replica goes with the space itself: `Space::destroy` at its home asks
         // every kernel that has it.
         log::trace!("process {process}: replica dropped");

@@ -61,6 +61,9 @@ pub trait DescriptorTransfer: Send + Sync {
     fn lose_frames(&self) -> BoxFuture<'_, ()>;
     /// Called when all survivors have finished their part of a death: releases the references that `dead` held on this kernel's files.
     fn release_of(&self, dead: KernelId);
+    /// This kernel has dropped its replica of a process that may live on without it: record locks of it that this kernel keeps for others
+    /// go back to them. Returns when they have arrived.
+    fn give_back_locks(&self, process: Pid) -> BoxFuture<'_, ()>;
     /// Drops the record locks on this kernel's files of processes that have ended without closing them.
     fn end_locks<'a>(&'a self, ended: &'a (dyn Fn(Pid) -> bool + Sync)) -> BoxFuture<'a, ()>;
 }

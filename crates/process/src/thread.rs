@@ -510,37 +510,36 @@ impl Thread {
     /// `wait`, unless something interrupts it first. What was begun on another kernel is waited for all the same
     /// ([`Shield`]), also by a thread that is killed: what it took there would be lost to others.
     pub async fn interruptible<T>(&self, wait: impl Future<Output = T>) -> Result<T, Interrupted> {
-        let mut wait = core::pin::pin!(wait);
         let _waits = self.waits(RunState::Interruptible);
+        self.unless(|| self.is_interrupted(), wait).await.ok_or(Interrupted)
+    }
+
+    /// `wait`, unless the thread must end first; other signals stay pending. What was begun on another kernel is waited for all the same.
+    pub async fn unless_killed<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+        let _waits = self.waits(RunState::Uninterruptible);
+        self.unless(|| self.must_end(), wait).await
+    }
+
+    /// `wait`, unless the thread leaves first.
+    async fn unless<T>(&self, leaves: impl Fn() -> bool, wait: impl Future<Output = T>) -> Option<T> {
+        let mut wait = core::pin::pin!(wait);
         core::future::poll_fn(|context| {
             // The thread's own waker is registered by its task, so a signal polls us again.
             if let Poll::Ready(value) = wait.as_mut().poll(context) {
-                return Poll::Ready(Ok(value));
+                return Poll::Ready(Some(value));
             }
-            if !self.is_interrupted() {
+            if !leaves() {
                 return Poll::Pending;
             }
             if self.shield.must_stay() {
                 if let Poll::Ready(value) = wait.as_mut().poll(context) {
-                    return Poll::Ready(Ok(value));
+                    return Poll::Ready(Some(value));
                 }
                 if self.shield.must_stay() {
                     return Poll::Pending;
                 }
             }
-            Poll::Ready(Err(Interrupted))
-        })
-        .await
-    }
-
-    /// `wait`, unless the thread must end first; other signals stay pending.
-    pub async fn unless_killed<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
-        let mut wait = core::pin::pin!(wait);
-        let _waits = self.waits(RunState::Uninterruptible);
-        core::future::poll_fn(|context| match wait.as_mut().poll(context) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending if self.must_end() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+            Poll::Ready(None)
         })
         .await
     }

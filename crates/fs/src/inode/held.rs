@@ -2,7 +2,7 @@
 
 use abi::{LockConflict, LockMode, LockRange, RecordLock};
 use alloc::vec::Vec;
-use machine::Pid;
+use machine::{errno::Result, Errno, Pid};
 
 /// Who holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,16 @@ pub fn conflict(held: &[HeldLock], owner: Owner, range: LockRange, exclusive: bo
         .copied()
 }
 
-/// Takes a lock. False: somebody is in the way.
+/// Makes room for what one more lock, or a cut, may add to a table that holds `most` at most. ENOLCK: there is none.
+pub fn make_room(held: &mut Vec<HeldLock>, most: usize) -> Result<()> {
+    // A cut makes two of one lock, and the new lock is one more.
+    match held.len() + 2 > most {
+        true => Err(Errno::ENOLCK),
+        false => held.try_reserve(2).map_err(|_| Errno::ENOLCK),
+    }
+}
+
+/// Takes a lock. False: somebody is in the way. There is room ([`make_room`]).
 pub fn take(held: &mut Vec<HeldLock>, owner: Owner, range: LockRange, exclusive: bool) -> bool {
     if conflict(held, owner, range, exclusive).is_some() {
         return false;
@@ -95,21 +104,36 @@ pub fn take(held: &mut Vec<HeldLock>, owner: Owner, range: LockRange, exclusive:
     true
 }
 
+/// Whether [`carve`] would make two of one lock, for which there must be room.
+pub fn splits(held: &[HeldLock], owner: Owner, range: LockRange) -> bool {
+    held.iter().any(|lock| lock.owner == owner && lock.range.start < range.start && range.end < lock.range.end)
+}
+
 /// Cuts `range` out of what `owner` holds.
 pub fn carve(held: &mut Vec<HeldLock>, owner: Owner, range: LockRange) {
-    let mut at = 0;
-    while let Some(&lock) = held.get(at) {
-        at += 1;
+    let (mut kept, mut behind) = (0, None);
+    held.retain_mut(|lock| {
+        kept += 1;
         if lock.owner != owner || lock.range.end <= range.start || range.end <= lock.range.start {
-            continue;
+            return true;
         }
-        at -= 1;
-        held.remove(at);
         let before = LockRange { start: lock.range.start, end: range.start };
-        let behind = LockRange { start: range.end, end: lock.range.end };
-        for rest in [before, behind].into_iter().filter(|rest| rest.start < rest.end) {
-            held.insert(at, HeldLock { range: rest, ..lock });
-            at += 1;
+        let rest = LockRange { start: range.end, end: lock.range.end };
+        match (before.start < before.end, rest.start < rest.end) {
+            (true, more) => {
+                // One owner's locks do not overlap, so at most one of them lies on both sides.
+                behind = more.then_some((kept, HeldLock { range: rest, ..*lock }));
+                lock.range = before;
+            }
+            (false, true) => lock.range = rest,
+            (false, false) => {
+                kept -= 1;
+                return false;
+            }
         }
+        true
+    });
+    if let Some((at, lock)) = behind {
+        held.insert(at, lock);
     }
 }

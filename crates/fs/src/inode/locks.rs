@@ -12,7 +12,7 @@
 //! ([`LockTable::give`]). Whoever wants to know of the file's locks, here or on a third kernel, has them
 //! fetched first ([`LockTable::at_home`]). They are given away only if all that are held are those of the process that has just taken one, and nobody waits for one.
 
-use super::held::{carve, conflict, take, HeldLock, Owner};
+use super::held::{carve, conflict, make_room, splits, take, HeldLock, Owner};
 use crate::inode::Inode;
 use abi::{LockConflict, LockMode, LockRange, RecordLock};
 use alloc::{
@@ -130,16 +130,19 @@ impl LockTable {
     /// Does `act` when this kernel has the locks, which it fetches if another one keeps them. If that has died the locks are here, without those
     /// that it kept, when all survivors are through with the death.
     async fn at_home<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        loop {
+        let mut act = Some(act);
+        let done = || {
             {
                 let mut state = self.state.lock();
                 if state.kept.is_none() {
-                    return act(&mut state);
+                    return act.take().map(|act| act(&mut state));
                 }
             }
+            // Also if they were at home meanwhile, and have been given away again.
             self.fetch();
-            self.changed.wait_until(|| self.state.lock().kept.is_none().then_some(())).await;
-        }
+            None
+        };
+        self.changed.wait_until(done).await
     }
 
     /// Begins to fetch the locks, unless somebody has.
@@ -224,7 +227,7 @@ impl LockTable {
         }
         // man 2 flock: converting is not atomic; the old lock goes first, and may be lost to a waiter.
         if mode == LockMode::Unlock || matches!(owner, Owner::Flock(_)) {
-            self.at_home(|state| carve(&mut state.held, owner, range)).await;
+            self.at_home(|state| state.cut(owner, range)).await?;
             self.changed.wake_all();
         }
         let exclusive = match mode {
@@ -233,12 +236,12 @@ impl LockTable {
             LockMode::Exclusive => true,
         };
         // Whoever waits is counted in the same step in which it finds that it must: until then the locks may be given away.
-        let try_first = |state: &mut State| {
-            let taken = take(&mut state.held, owner, range, exclusive);
+        let try_first = |state: &mut State| -> Result<_> {
+            let taken = state.take(owner, range, exclusive)?;
             let waiting = (!taken && wait).then(|| state.waiting += 1);
-            (taken, waiting.map(|()| Waiting(self)))
+            Ok((taken, waiting.map(|()| Waiting(self))))
         };
-        let (taken, waiting) = self.at_home(try_first).await;
+        let (taken, waiting) = self.at_home(try_first).await?;
         let Some(_waiting) = waiting else {
             if !taken {
                 return Err(Errno::EAGAIN);
@@ -250,8 +253,9 @@ impl LockTable {
         let wait = Wait::new();
         let locked = || {
             let mut state = self.state.lock();
-            if take(&mut state.held, owner, range, exclusive) {
-                return Some(Ok(()));
+            match state.take(owner, range, exclusive) {
+                Ok(false) => {}
+                done => return Some(done.map(drop)),
             }
             let holder = conflict(&state.held, owner, range, exclusive).map(|held| held.owner);
             match (owner, holder) {
@@ -266,7 +270,10 @@ impl LockTable {
 
     /// Everything `owner`, a description, holds is given up. (Its locks are never given away.)
     pub fn release(&self, owner: Owner) {
-        self.release_all(|of| of == owner);
+        let fewer = self.state.lock().release_all(|of| of == owner);
+        if fewer {
+            self.changed.wake_all();
+        }
     }
 
     /// Everything the process holds is given up, wherever it is.
@@ -276,23 +283,19 @@ impl LockTable {
 
     /// A dead kernel is not waited for: all that have locks there end with it, and the survivors are not through with the death before that.
     async fn end_all(&self, gone: &(dyn Fn(Owner) -> bool + Sync)) {
-        self.fetch();
-        let here = || match &self.state.lock().kept {
-            None => Some(true),
-            Some(kept) => (!kept.by.is_alive()).then_some(false),
+        let fewer = || {
+            {
+                let mut state = self.state.lock();
+                match &state.kept {
+                    None => return Some(state.release_all(gone)),
+                    Some(kept) if !kept.by.is_alive() => return Some(false),
+                    Some(_) => {}
+                }
+            }
+            self.fetch();
+            None
         };
-        if self.changed.wait_until(here).await {
-            self.release_all(gone);
-        }
-    }
-
-    fn release_all(&self, gone: impl Fn(Owner) -> bool) {
-        let mut state = self.state.lock();
-        let before = state.held.len();
-        state.held.retain(|lock| !gone(lock.owner));
-        let fewer = state.held.len() < before;
-        drop(state);
-        if fewer {
+        if self.changed.wait_until(fewer).await {
             self.changed.wake_all();
         }
     }
@@ -302,9 +305,39 @@ impl State {
     /// Only locks of one process that is on the kernel: those of others would be lost if that kernel died.
     fn can_be_given(&self, process: Pid) -> bool {
         let its_own = self.held.iter().all(|held| held.owner == Owner::Process(process));
-        self.kept.is_none() && self.waiting == 0 && !self.held.is_empty() && its_own && self.held.len() <= MOST_GIVEN
+        self.kept.is_none()
+            && self.waiting == 0
+            && !self.held.is_empty()
+            && its_own
+            && self.held.len() + 2 <= MOST_GIVEN
+    }
+
+    /// Takes a lock. False: somebody is in the way.
+    fn take(&mut self, owner: Owner, range: LockRange, exclusive: bool) -> Result<bool> {
+        make_room(&mut self.held, MOST_HELD)?;
+        Ok(take(&mut self.held, owner, range, exclusive))
+    }
+
+    /// Cuts `range` out of what `owner` holds. A full table only refuses to make two locks of one.
+    fn cut(&mut self, owner: Owner, range: LockRange) -> Result<()> {
+        if splits(&self.held, owner, range) {
+            make_room(&mut self.held, MOST_HELD)?;
+        }
+        carve(&mut self.held, owner, range);
+        Ok(())
+    }
+
+    /// True: somebody had something.
+    fn release_all(&mut self, gone: impl Fn(Owner) -> bool) -> bool {
+        let before = self.held.len();
+        self.held.retain(|lock| !gone(lock.owner));
+        self.held.len() < before
     }
 }
+
+/// Locks that one file may have: they are kept for users and charged to nobody, and each lock looks through all of them. The next one
+/// finds ENOLCK.
+const MOST_HELD: usize = 4096;
 
 /// Locks that travel in one message.
 pub const MOST_GIVEN: usize = 64;
@@ -348,6 +381,7 @@ impl Locked {
 mod tests {
     use super::*;
     use crate::testing::{block_on, once};
+    use machine::BoxFuture;
 
     fn range(start: u64, end: u64) -> LockRange {
         LockRange { start, end }
@@ -364,6 +398,68 @@ mod tests {
         assert_eq!(block_on(table.test(b, WHOLE, LockMode::Shared)).unwrap().range, range(0, 40));
         table.release(a);
         assert_eq!(block_on(table.test(b, WHOLE, LockMode::Exclusive)), None);
+    }
+
+    #[test]
+    fn a_file_has_so_many_locks_and_no_more() {
+        let table = LockTable::default();
+        let (a, b) = (Owner::Process(Pid(1)), Owner::Process(Pid(2)));
+        block_on(table.set(a, WHOLE, LockMode::Exclusive, false)).unwrap();
+        let hole = |number: u64| block_on(table.set(a, range(2 * number + 1, 2 * number + 2), LockMode::Unlock, false));
+        let holes = (0..10_000).take_while(|number| hole(*number).is_ok()).count();
+        assert!(holes > MOST_HELD / 2 && table.state.lock().held.len() <= MOST_HELD, "{holes} holes");
+        assert_eq!(hole(holes as u64), Err(Errno::ENOLCK));
+        assert_eq!(block_on(table.set(b, range(1, 2), LockMode::Shared, false)), Err(Errno::ENOLCK));
+        // Unlocking what makes no more of them is never refused.
+        block_on(table.set(a, range(0, 1), LockMode::Unlock, false)).unwrap();
+        block_on(table.set(a, range(0, 100), LockMode::Unlock, false)).unwrap();
+        block_on(table.set(b, range(1, 2), LockMode::Shared, false)).unwrap();
+        block_on(table.set(a, WHOLE, LockMode::Unlock, false)).unwrap();
+        assert_eq!(table.state.lock().held.len(), 1);
+    }
+
+    /// Counts how often it is asked.
+    struct Asked(u64, AtomicU64);
+
+    impl LockKeeper for Asked {
+        fn kernel(&self) -> KernelId {
+            KernelId(1)
+        }
+        fn is_alive(&self) -> bool {
+            true
+        }
+        fn token(&self) -> u64 {
+            self.0
+        }
+        fn fetch(self: Arc<Self>) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn locks_that_are_given_away_again_before_who_waits_has_looked_are_fetched_again() {
+        let (a, b) = (Pid(1), Owner::Process(Pid(2)));
+        for ends in [true, false] {
+            let table = LockTable::default();
+            let keepers = [1, 2].map(|token| Arc::new(Asked(token, AtomicU64::new(0))));
+            let fetches = |keeper: usize| keepers[keeper].1.load(Ordering::Relaxed);
+            block_on(table.set(Owner::Process(a), range(0, 10), LockMode::Exclusive, false)).unwrap();
+            let locks = table.give(&(keepers[0].clone() as Arc<dyn LockKeeper>), a).unwrap();
+            let mut waits: BoxFuture<'_, ()> = match ends {
+                true => Box::pin(table.end_process(a)),
+                false => Box::pin(async { table.set(b, range(20, 30), LockMode::Exclusive, false).await.unwrap() }),
+            };
+            assert!(once(waits.as_mut()).is_none());
+            assert_eq!(fetches(0), 1);
+            table.came_home(1, Some(locks));
+            let locks = table.give(&(keepers[1].clone() as Arc<dyn LockKeeper>), a).unwrap();
+            assert!(once(waits.as_mut()).is_none());
+            assert_eq!(fetches(1), 1);
+            table.came_home(2, Some(locks));
+            assert!(once(waits.as_mut()).is_some());
+            drop(waits);
+            assert_eq!(table.state.lock().held.len(), if ends { 0 } else { 2 });
+        }
     }
 
     #[test]

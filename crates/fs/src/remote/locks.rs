@@ -15,11 +15,13 @@
 //! Given arrives: is not kept                                             <- else both have the lock
 //! ```
 //!
-//! So K notes what was asked for too early ([`State::early`]) as long as any of its questions is unanswered. K gives locks back by itself when
+//! So K notes what was asked for too early ([`KeptState::early`]) as long as any of its questions is unanswered. K gives locks back by itself when
 //! it keeps very many; a fetch that meets this on its way waits for them to arrive.
 //!
-//! When K dies its processes die, and so do all others that have ever had a thread there: their locks end with it. So locks that processes of other kernels
-//! hold are not given away with the rest: the owner waits until there are none.
+//! When K dies its processes die, and so do all others that have a replica there: their locks end with it. So locks that processes of other kernels
+//! hold are not given away with the rest: the owner waits until there are none. And execve, which drops the replicas on all kernels but one,
+//! waits until locks of the process that were kept there have arrived at the owners ([`Remote::give_back_locks`]). That is why locks go back
+//! in a message that the owner answers, also if it has fetched them: K knows which have arrived.
 
 use super::Remote;
 use crate::{
@@ -33,7 +35,11 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{errno::Result, sync::Lock, Errno, KernelId, Pid};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Errno, KernelId, Pid,
+};
 use messages::fs::{FetchedLocks, FileLock, LockReply, LocksFetch, LocksReturn};
 
 /// Files whose locks a kernel keeps for others.
@@ -46,7 +52,7 @@ pub fn register(remote: &Arc<Remote>) {
         let file = remote.exports.get(id)?;
         remote.lock_for(from, &*file, &caller, op, here).await
     });
-    serve.on_sync(|remote, from, LocksFetch { token }| remote.locks.fetched(from, token));
+    serve.on_sync(|remote, from, LocksFetch { token }| remote.fetched(from, token));
     serve.on_sync(|remote, from, LocksReturn { token, locks }| remote.given_locks.came_home(from, token, Some(locks)));
 }
 
@@ -87,11 +93,9 @@ impl LockKeeper for Keeper {
         let (kernel, token) = (self.kernel, self.token);
         remote.clone().spawn(async move {
             match remote.endpoint.call(kernel, LocksFetch { token }).await {
-                Ok(FetchedLocks::Here(locks)) => remote.given_locks.came_home(kernel, token, Some(locks)),
                 Ok(FetchedLocks::NotYet) => remote.given_locks.came_home(kernel, token, None),
-                Ok(FetchedLocks::Returning) => {}
-                // The kernel is dead. Threads of its processes may still run elsewhere, until `lose`.
-                Err(_) => remote.given_locks.keeper_died(token),
+                // If the kernel dies before they have come, or has died: `keeper_died`, then `lose`.
+                Ok(FetchedLocks::Returning) | Err(_) => {}
             }
         });
     }
@@ -112,9 +116,19 @@ impl GivenLocks {
         }
     }
 
-    fn keeper_died(&self, token: u64) {
-        let inode = self.0.lock().files.get(&token).and_then(|(_, inode)| inode.upgrade());
-        if let Some(table) = inode.as_ref().and_then(|inode| inode.locks()) {
+    /// `dead` has died, and threads of its processes may still run elsewhere, until [`lose`](Self::lose). Who only gives locks up does not
+    /// wait for them any longer.
+    pub fn keeper_died(&self, dead: KernelId) {
+        let all: Vec<Arc<dyn Inode>> = {
+            let given = self.0.lock();
+            given
+                .files
+                .values()
+                .filter(|(kernel, _)| *kernel == dead)
+                .filter_map(|(_, inode)| inode.upgrade())
+                .collect()
+        };
+        for table in all.iter().filter_map(|inode| inode.locks()) {
             table.keeper_died();
         }
     }
@@ -193,12 +207,16 @@ pub(super) struct KeptTable {
 
 /// Locks of other kernels' files that this kernel keeps.
 #[derive(Default)]
-pub(super) struct KeptLocks(Lock<State>);
+pub(super) struct KeptLocks {
+    state: Lock<KeptState>,
+    /// Woken when some have gone back.
+    returned: WaitQueue,
+}
 
 #[derive(Default)]
-struct State {
+struct KeptState {
     tables: BTreeMap<(KernelId, u64), Arc<KeptTable>>,
-    /// Those that go back at the moment.
+    /// Those that go back: the owner has not answered [`LocksReturn`].
     returning: BTreeSet<(KernelId, u64)>,
     /// Fetched before they had arrived.
     early: BTreeSet<(KernelId, u64)>,
@@ -206,19 +224,36 @@ struct State {
     asking: usize,
 }
 
+/// Locks that are on their way to the owner.
+struct Leaving {
+    owner: KernelId,
+    token: u64,
+    locks: Vec<RecordLock>,
+}
+
+impl KeptState {
+    /// From now on these are not kept any more, but on their way to the owner.
+    fn take(&mut self, (owner, token): (KernelId, u64)) -> Option<Leaving> {
+        let table = self.tables.remove(&(owner, token))?;
+        self.returning.insert((owner, token));
+        let held = table.held.lock().take().unwrap_or_default();
+        Some(Leaving { owner, token, locks: held.iter().filter_map(HeldLock::of_process).collect() })
+    }
+}
+
 /// A question is under way.
 struct Asking(Arc<Remote>);
 
 impl Asking {
     fn new(remote: Arc<Remote>) -> Self {
-        remote.locks.0.lock().asking += 1;
+        remote.locks.state.lock().asking += 1;
         Asking(remote)
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let mut state = self.0.locks.0.lock();
+        let mut state = self.0.locks.state.lock();
         state.asking -= 1;
         if state.asking == 0 {
             state.early.clear();
@@ -227,29 +262,13 @@ impl Drop for Asking {
 }
 
 impl KeptLocks {
-    /// [`LocksFetch`].
-    fn fetched(&self, owner: KernelId, token: u64) -> FetchedLocks {
-        let mut state = self.0.lock();
-        if let Some(table) = state.tables.remove(&(owner, token)) {
-            let held = table.held.lock().take();
-            return FetchedLocks::Here(held.unwrap_or_default().iter().filter_map(HeldLock::of_process).collect());
-        }
-        if state.returning.contains(&(owner, token)) {
-            return FetchedLocks::Returning;
-        }
-        if state.asking > 0 {
-            state.early.insert((owner, token));
-        }
-        FetchedLocks::NotYet
-    }
-
     fn find(&self, owner: KernelId, token: u64) -> Option<Arc<KeptTable>> {
-        self.0.lock().tables.get(&(owner, token)).cloned()
+        self.state.lock().tables.get(&(owner, token)).cloned()
     }
 
     /// The owner is dead, and the files are no more.
     pub fn owner_died(&self, owner: KernelId) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let gone: Vec<_> = state.tables.extract_if(.., |(of, _), _| *of == owner).collect();
         for (_, table) in gone {
             *table.held.lock() = None;
@@ -264,7 +283,7 @@ impl Remote {
         let held = locks.into_iter().map(HeldLock::from).collect();
         let table = Arc::new(KeptTable { held: Lock::new(Some(held)) });
         let many = {
-            let mut state = self.locks.0.lock();
+            let mut state = self.locks.state.lock();
             // A dead owner's table would answer as if the file were still there.
             if state.early.remove(&(owner, token)) || !self.endpoint.is_alive(owner) {
                 return None;
@@ -273,22 +292,58 @@ impl Remote {
             // Tokens count up: of one owner's the first is the oldest.
             let many = state.tables.len() > MOST;
             let oldest = state.tables.keys().copied().find(|key| *key != (owner, token)).filter(|_| many);
-            oldest.and_then(|key| {
-                state.returning.insert(key);
-                Some((key, state.tables.remove(&key)?))
-            })
+            oldest.and_then(|oldest| state.take(oldest))
         };
-        if let Some(((owner, token), old)) = many {
-            let held = old.held.lock().take().unwrap_or_default();
-            let locks = held.iter().filter_map(HeldLock::of_process).collect();
-            let remote = self.clone();
-            self.spawn(async move {
-                // Fails if the owner is dead.
-                let _ = remote.endpoint.call(owner, LocksReturn { token, locks }).await;
-                remote.locks.0.lock().returning.remove(&(owner, token));
-            });
+        if let Some(oldest) = many {
+            self.send_back(oldest);
         }
         Some(table)
+    }
+
+    fn send_back(self: &Arc<Self>, Leaving { owner, token, locks }: Leaving) {
+        let remote = self.clone();
+        self.spawn(async move {
+            // Fails if the owner is dead.
+            let _ = remote.endpoint.call(owner, LocksReturn { token, locks }).await;
+            remote.locks.state.lock().returning.remove(&(owner, token));
+            remote.locks.returned.wake_all();
+        });
+    }
+
+    /// [`LocksFetch`].
+    fn fetched(self: &Arc<Self>, owner: KernelId, token: u64) -> FetchedLocks {
+        let mut state = self.locks.state.lock();
+        if let Some(fetched) = state.take((owner, token)) {
+            drop(state);
+            self.send_back(fetched);
+            return FetchedLocks::Returning;
+        }
+        if state.returning.contains(&(owner, token)) {
+            return FetchedLocks::Returning;
+        }
+        if state.asking > 0 {
+            state.early.insert((owner, token));
+        }
+        FetchedLocks::NotYet
+    }
+
+    /// The replica of `process` on this kernel goes, and the process may live on if this kernel dies: what its locks are must not be known
+    /// here alone. Returns when the owners know. No thread of it is here, nor any question about its locks ([`Shield`](machine::Shield)).
+    pub async fn give_back_locks(self: &Arc<Self>, process: Pid) {
+        let has_some = |table: &KeptTable| {
+            let held = table.held.lock();
+            held.iter().flatten().any(|lock| lock.owner == Owner::Process(process))
+        };
+        let its_own: Vec<Leaving> = {
+            let mut state = self.locks.state.lock();
+            let keys: Vec<_> = state.tables.iter().filter(|(_, table)| has_some(table)).map(|(key, _)| *key).collect();
+            keys.into_iter().filter_map(|key| state.take(key)).collect()
+        };
+        its_own.into_iter().for_each(|leaving| self.send_back(leaving));
+        // Some may have been on their way already.
+        let on_their_way = self.locks.state.lock().returning.clone();
+        let arrived = || on_their_way.is_disjoint(&self.locks.state.lock().returning).then_some(());
+        self.locks.returned.wait_until(arrived).await;
     }
 }
 
@@ -311,13 +366,11 @@ impl KeptTable {
                 if range.start >= range.end {
                     return Some(Err(Errno::EINVAL));
                 }
+                // More would not travel in one message. (To unlock the middle of a lock makes two of it.)
+                held::make_room(held, crate::locks::MOST_GIVEN).ok()?;
                 if mode == LockMode::Unlock {
                     held::carve(held, owner, range);
                     return Some(Ok(None));
-                }
-                // More would not travel in one message.
-                if held.len() + 2 > crate::locks::MOST_GIVEN {
-                    return None;
                 }
                 match (held::take(held, owner, range, mode == LockMode::Exclusive), wait) {
                     (true, _) => Some(Ok(None)),

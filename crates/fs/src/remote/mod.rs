@@ -360,6 +360,7 @@ impl Remote {
             file.owner_died();
         }
         self.locks.owner_died(kernel);
+        self.given_locks.keeper_died(kernel);
         self.objects_died(kernel);
         self.observed_died(kernel);
     }

@@ -205,7 +205,16 @@ async fn set_lock(call: &Call<'_>, file: &Arc<dyn File>, wait: bool, description
         return Err(Errno::EINVAL);
     }
     let caller = call.caller();
-    call.interruptible(file.lock(&caller, LockOp::Set { range, mode, wait, description })).await?;
+    let done = file.lock(&caller, LockOp::Set { range, mode, wait, description });
+    locked(call, wait && mode != LockMode::Unlock, done).await
+}
+
+/// What does not wait for a lock is not interrupted by a signal: it may still wait for another kernel, of which the program knows nothing.
+async fn locked(call: &Call<'_>, waits: bool, done: impl Future<Output = Result<Option<LockConflict>>>) -> Result<u64> {
+    match waits {
+        true => call.interruptible(done).await?,
+        false => call.unless_killed(done).await??,
+    };
     Ok(0)
 }
 
@@ -225,9 +234,9 @@ pub(crate) async fn flock(call: &mut Call<'_>) -> Result<u64> {
     };
     let file = call.file(0).await?;
     let caller = call.caller();
-    let op = LockOp::Flock { mode, wait: operation & NONBLOCK == 0 };
-    call.interruptible(file.lock(&caller, op)).await?;
-    Ok(0)
+    let wait = operation & NONBLOCK == 0;
+    let done = file.lock(&caller, LockOp::Flock { mode, wait });
+    locked(call, wait && mode != LockMode::Unlock, done).await
 }
 
 #[cfg(test)]

@@ -170,10 +170,8 @@ pub enum LockReply {
 /// The answer to [`LocksFetch`](super::LocksFetch).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FetchedLocks {
-    /// They come back with this answer.
-    Here(Vec<RecordLock>),
     /// They were not there yet, and will not be kept when they arrive.
     NotYet,
-    /// They are on their way ([`LocksReturn`](super::LocksReturn)).
+    /// They come in a message of their own ([`LocksReturn`](super::LocksReturn)), whose answer tells the sender that they have arrived.
     Returning,
 }

@@ -18,26 +18,26 @@ const F_SETLKW: u64 = 7;
 const F_OFD_SETLKW: u64 = 38;
 
 /// Makes a call that returns.
-fn made(nodes: &Nodes, thread: Id, command: Command) -> i64 {
+pub fn made(nodes: &Nodes, thread: Id, command: Command) -> i64 {
     let number = nodes.user.tell(thread, command);
     nodes.settle();
     returned(nodes, number).expect("it returns")
 }
 
-fn returned(nodes: &Nodes, wanted: u64) -> Option<i64> {
+pub fn returned(nodes: &Nodes, wanted: u64) -> Option<i64> {
     nodes.user.events().into_iter().find_map(|event| match event {
         Event::Returned { number, result, .. } if number == wanted => Some(result),
         _ => None,
     })
 }
 
-fn open(nodes: &Nodes, thread: Id) -> u64 {
+pub fn open(nodes: &Nodes, thread: Id) -> u64 {
     // O_RDWR | O_CREAT, from the working directory.
     let arguments = [Arg::Value(-100i64 as u64), Arg::Input, Arg::Value(0o102), Arg::Value(0o644)];
     made(nodes, thread, Command::new(call::OPENAT, &arguments).input(b"/file\0")) as u64
 }
 
-fn dies(nodes: &Nodes, dead: KernelId) {
+pub fn dies(nodes: &Nodes, dead: KernelId) {
     nodes.kill(dead);
     let mourning: Vec<_> = nodes.alive().into_iter().map(|survivor| nodes.mourn(survivor, dead)).collect();
     nodes.settle();

@@ -16,6 +16,7 @@ mod lent;
 mod move_messages;
 mod moves;
 mod pressure;
+mod record_locks;
 mod stops;
 
 use sim::{

@@ -152,6 +152,93 @@ fn locks_of_other_kernels_are_not_lost_with_the_one_that_takes_some_more() {
     world.set(3, &files[0], LockMode::Exclusive, 1, 5).unwrap();
 }
 
+/// Kernel 1 keeps the locks of a process that drops its replica there (execve on another kernel), and dies later.
+#[test]
+fn locks_of_a_process_that_has_left_do_not_end_with_the_kernel_that_kept_them() {
+    // By itself; with a fetch under way; when they go back because there are too many.
+    for how in 0..3 {
+        let world = world(3);
+        let names: Vec<_> = (0..100).map(|number| format!("/{number}")).collect();
+        let mut files = Vec::new();
+        for name in names.iter().take(if how == 2 { 100 } else { 5 }) {
+            world.put(name, b"x");
+            let file = world.open(1, name, FLAGS).unwrap();
+            (0..3).for_each(|_| world.set(1, &file, LockMode::Exclusive, 0, 5).unwrap());
+            files.push((world.open(0, name, FLAGS).unwrap(), file));
+        }
+        let who = caller(2);
+        let mut asks = files[0].0.lock(&who, lock(LockMode::Shared, 0, 1, false));
+        if how == 1 {
+            assert!(once(asks.as_mut()).is_none());
+            world.machine.run_tasks();
+            world.machine.kernels[1].endpoint.drain(1000);
+        }
+        world.machine.run(world.machine.kernels[1].give_back_locks(Pid(1)));
+        drop(asks);
+        world.machine.dies(1, &[0, 2]);
+        world.machine.is_mourned(1, &[0, 2]);
+        for (number, (own, _)) in files.iter().enumerate() {
+            assert_eq!(world.set(2, own, LockMode::Shared, 4, 5), Err(Errno::EAGAIN), "{how}: {number}");
+        }
+    }
+}
+
+struct Woken(core::sync::atomic::AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// The kernel has answered that the locks come, and dies before it has sent them: who ends is woken, for all wait for him.
+#[test]
+fn a_process_ends_though_the_kernel_that_keeps_its_locks_died_on_the_way() {
+    let world = lockable(2);
+    let machine = &world.machine;
+    let file = world.open(1, "/f", FLAGS).unwrap();
+    (0..3).for_each(|_| world.set(1, &file, LockMode::Exclusive, 0, 5).unwrap());
+    machine.settle();
+    let (own, who) = (world.open(0, "/f", FLAGS).unwrap(), caller(1));
+    let woken = Arc::new(Woken(false.into()));
+    let waker = woken.clone().into();
+    let mut context = core::task::Context::from_waker(&waker);
+    let mut closing = own.closed(&who);
+    assert!(closing.as_mut().poll(&mut context).is_pending());
+    machine.run_tasks();
+    machine.kernels[1].endpoint.drain(1000);
+    // What sends the locks has not run, and never will.
+    let sends = machine.tasks.0.lock().unwrap().pop();
+    machine.kernels[0].endpoint.drain(1000);
+    machine.run_tasks();
+    assert!(closing.as_mut().poll(&mut context).is_pending());
+    woken.0.store(false, SeqCst);
+    machine.dies(1, &[0]);
+    assert!(woken.0.load(SeqCst));
+    assert!(closing.as_mut().poll(&mut context).is_ready());
+    drop(sends);
+}
+
+#[test]
+fn locks_that_are_kept_always_fit_into_a_message() {
+    let world = lockable(2);
+    let file = world.open(1, "/f", FLAGS).unwrap();
+    (0..3).for_each(|_| world.set(1, &file, LockMode::Exclusive, 0, 1 << 40).unwrap());
+    let sent = || world.machine.kernels[1].endpoint.stats().messages_sent();
+    let holes = |first: u64, last: u64| {
+        let before = sent();
+        (first..last).for_each(|hole| world.set(1, &file, LockMode::Unlock, 2 * hole + 1, 2 * hole + 2).unwrap());
+        sent() - before
+    };
+    assert_eq!(holes(0, 50), 0);
+    assert!(holes(50, 200) >= 100, "the owner keeps so many");
+    let own = world.open(0, "/f", FLAGS).unwrap();
+    for byte in 0..400 {
+        let answer = if byte % 2 == 1 { Ok(()) } else { Err(Errno::EAGAIN) };
+        assert_eq!(world.set(2, &own, LockMode::Shared, byte, byte + 1), answer, "{byte}");
+    }
+}
+
 const CLIENTS: usize = 6;
 const BYTES: usize = 4;
 
