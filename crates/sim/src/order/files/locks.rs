@@ -57,6 +57,9 @@ impl Files {
         let process = self.process[&thread];
         let file = match self.descriptions[&self.held[&thread]].kind {
             Kind::File { file, .. } => file,
+            // How it was opened is looked at first.
+            Kind::Dead { reads: false, .. } if kind == LockKind::Shared => return EBADF,
+            Kind::Dead { writes: false, .. } if kind == LockKind::Exclusive => return EBADF,
             Kind::Dead { .. } => return EIO,
             _ => return EBADF,
         };
