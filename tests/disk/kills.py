@@ -72,7 +72,9 @@ def killed(directory, image, after):
 
 
 def main():
-    times = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    times = int(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1].isdecimal() else 10 if len(sys.argv) == 1 else 0
+    if times < 1:
+        sys.exit(__doc__)
     chance = random.Random(38)
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)

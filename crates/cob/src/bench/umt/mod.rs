@@ -96,6 +96,10 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
         outcomes: BTreeMap::new(),
         failures: Vec::new(),
     };
+    // Before minutes go into building programs.
+    if !Group::ALL.iter().any(|group| group.rows().iter().any(|row| options.picks(row))) {
+        bail!("no row has {} in its name", options.only.join(" or "));
+    }
     let programs = programs::build(project)?;
     let mut jobs = Vec::new();
     for group in Group::ALL {
@@ -107,9 +111,6 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
         (setup.patience, setup.interval, setup.memory) = (PATIENCE, INTERVAL, group.memory());
         results.rows.extend(&rows);
         jobs.push(Job { rows, setup, image: Image::make(group, &programs)?, delay: group.delay(delay) });
-    }
-    if jobs.is_empty() {
-        bail!("no row has {} in its name", options.only.join(" or "));
     }
     let progress = Progress::new();
     let all = usize::from(options.pairs) * results.rows.len() * results.variants.len();
