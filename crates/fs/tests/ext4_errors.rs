@@ -7,7 +7,7 @@ mod common;
 use common::{block_on, disk::Bytes, Kernel, Process};
 use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, OpenFlags};
 use machine::{
-    block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR},
+    block::{BlockDevice, BlockLimits, BlockOp, Pieces},
     errno::Result,
     BoxFuture, Errno,
 };
@@ -17,7 +17,7 @@ use std::{
     process::Command,
     sync::{
         atomic::{AtomicUsize, Ordering::SeqCst},
-        Arc, Mutex,
+        Arc,
     },
 };
 
@@ -30,16 +30,16 @@ enum Fault {
 }
 
 struct Faulty {
-    limits: BlockLimits,
-    bytes: Mutex<Vec<u8>>,
+    disk: Bytes,
     fault: Fault,
     requests: AtomicUsize,
 }
 
 impl Faulty {
     fn new(bytes: Vec<u8>, fault: Fault) -> Arc<Faulty> {
-        let limits = BlockLimits { most_bytes: 1 << 12, ..Bytes::new(bytes.clone()).limits };
-        Arc::new(Faulty { limits, bytes: Mutex::new(bytes), fault, requests: AtomicUsize::new(0) })
+        let mut disk = Bytes::new(bytes);
+        disk.limits.most_bytes = 1 << 12;
+        Arc::new(Faulty { disk, fault, requests: AtomicUsize::new(0) })
     }
 
     fn fails(&self) -> bool {
@@ -50,29 +50,22 @@ impl Faulty {
             Fault::From(at) => number >= at,
         }
     }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.disk.bytes.lock().unwrap().clone()
+    }
 }
 
 impl BlockDevice for Faulty {
     fn limits(&self) -> Arc<BlockLimits> {
-        Arc::new(self.limits.clone())
+        self.disk.limits()
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {
-        if self.fails() {
-            return Box::pin(std::future::ready(Err(Errno::EIO)));
+        match self.fails() {
+            true => Box::pin(std::future::ready(Err(Errno::EIO))),
+            false => self.disk.submit(op, sector, pages),
         }
-        let (mut bytes, from) = (self.bytes.lock().unwrap(), (sector * SECTOR) as usize);
-        match op {
-            BlockOp::Read => pages.copy_from(&bytes[from..from + pages.len()]),
-            BlockOp::Write => {
-                let mut written = Vec::new();
-                pages.copy_to(&mut written);
-                bytes[from..from + written.len()].copy_from_slice(&written);
-            }
-            BlockOp::WriteZeroes { sectors } => bytes[from..from + sectors as usize * 512].fill(0),
-            BlockOp::Flush | BlockOp::Discard { .. } => {}
-        }
-        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -142,7 +135,7 @@ fn prepared() -> Vec<u8> {
     }
     block_on(tree.close()).unwrap();
     drop(kernel);
-    disk.bytes.lock().unwrap().clone()
+    disk.bytes()
 }
 
 type Mount = (Kernel, Process, Arc<dyn fs::FileSystem>);
@@ -214,7 +207,7 @@ fn at_place(start: &[u8], fault: Fault) -> Told {
     let disk = Faulty::new(start.to_vec(), fault);
     let told = program(&disk);
     let file = tempfile::NamedTempFile::new().unwrap();
-    host::write(file.path(), &*disk.bytes.lock().unwrap()).unwrap();
+    host::write(file.path(), disk.bytes()).unwrap();
     let errors = &told.errors;
     // Without an error that was told there is nothing to be put right.
     let how = if errors.is_empty() { "-fn" } else { "-fp" };

@@ -400,7 +400,7 @@ impl Scheduler {
         next
     }
 
-    /// No thread of this kernel has a deadline, for now.
+    /// No thread of this kernel has a deadline any more.
     pub fn forget_deadlines(&self) {
         self.has_deadlines.store(false, Relaxed);
     }

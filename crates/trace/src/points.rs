@@ -199,7 +199,7 @@ points! {
         BlockBioBackmerge block_bio_backmerge(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
         /// These were put before the first of one.
         BlockBioFrontmerge block_bio_frontmerge(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
-        /// This request was joined to the one before it, for now they adjoin.
+        /// This request was joined to the one before it, which ends where this one begins.
         BlockRqMerge block_rq_merge(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
         /// The device gets a request. `tid` wanted it first.
         BlockRqIssue block_rq_issue(sector: u64 Number, dev: u32 Device, nr_sector: u32 Number, tid: u32 For, rwbs: u16 Operation);
