@@ -8,6 +8,7 @@ usage: tests/disk/kills.py [TIMES]    TIMES: machines that are killed, 10 withou
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ while True:
         os.fsync(file.fileno())
     os.rename(name + '.new', name)
     os.fsync(top)
-    print('synced', cpu, number, flush=True)
+    os.write(1, f'synced {cpu} {number}\\n'.encode())
     if number > 20:
         os.unlink(f'{directory}/{number - 20}')
 """
@@ -52,20 +53,17 @@ def killed(directory, image, after):
     """Runs a machine until so many files are synced, then kills it. Gives the highest number of each writer."""
     command = [PROJECT / "cob", "run", "--kernels", str(KERNELS), "--disk", str(image), "--", "sh", "program.sh"]
     machine = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    synced, count = {}, 0
+    synced, count, is_killed = {}, 0, False
     for line in machine.stdout:
-        if line.startswith("synced "):
-            _, cpu, number = line.split()
-            synced[int(cpu)] = int(number)
+        # One that was cut off says nothing.
+        found = re.fullmatch(r"synced (\d+) (\d+)\n", line)
+        if found:
+            synced[int(found[1])] = int(found[2])
             count += 1
-        if count >= after:
-            break
-    os.killpg(machine.pid, signal.SIGKILL)
-    # What it had said before it was killed.
-    for line in machine.stdout:
-        if line.startswith("synced ") and line.endswith("\n") and len(line.split()) == 3:
-            _, cpu, number = line.split()
-            synced[int(cpu)] = int(number)
+        if count >= after and not is_killed:
+            # What it has said before is still to be read.
+            os.killpg(machine.pid, signal.SIGKILL)
+            is_killed = True
     machine.wait()
     assert count >= after, "the machine ended by itself"
     return synced
