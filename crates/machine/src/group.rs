@@ -117,10 +117,14 @@ impl Ledgers {
     }
 
     /// A frame with this tag has no user any more.
+    #[inline]
     pub fn uncharge(&self, tag: Tag) {
-        if tag == Tag::NONE {
-            return;
+        if tag != Tag::NONE {
+            self.end_charge(tag);
         }
+    }
+
+    fn end_charge(&self, tag: Tag) {
         let mut known = self.known.lock();
         if let Some(ledger) = known.get_mut(&tag.group()) {
             ledger.pages[usize::from(tag.0 & 3)] -= 1;
@@ -182,15 +186,13 @@ pub struct ChargedPage<'m> {
 
 impl<'m> ChargedPage<'m> {
     /// Charges `group` with a page more of this kernel.
+    #[inline]
     pub fn new(memory: &'m dyn Memory, group: GroupId, kind: PageKind) -> Result<Self, OverGroup> {
-        let tag = match memory.ledgers().filter(|_| !group.is_root()) {
-            Some(ledgers) => {
-                ledgers.charge(group, kind)?;
-                Tag::new(group, kind)
-            }
-            None => Tag::NONE,
-        };
-        Ok(ChargedPage { memory, tag })
+        // Every new page comes here, and most are the root's.
+        let ledgers = if group.is_root() { None } else { memory.ledgers() };
+        let Some(ledgers) = ledgers else { return Ok(ChargedPage { memory, tag: Tag::NONE }) };
+        ledgers.charge(group, kind)?;
+        Ok(ChargedPage { memory, tag: Tag::new(group, kind) })
     }
 
     /// The same, however much the kernel may charge: for some pages that come with one.
@@ -206,6 +208,7 @@ impl<'m> ChargedPage<'m> {
     }
 
     /// The charge is for this frame, as long as it has a user here.
+    #[inline]
     pub fn put_on(self, frame: Frame) {
         if self.tag != Tag::NONE {
             self.memory.set_tag(frame, self.tag);
@@ -216,7 +219,7 @@ impl<'m> ChargedPage<'m> {
 
 impl Drop for ChargedPage<'_> {
     fn drop(&mut self) {
-        if let Some(ledgers) = self.memory.ledgers() {
+        if let Some(ledgers) = self.memory.ledgers().filter(|_| self.tag != Tag::NONE) {
             ledgers.uncharge(self.tag);
         }
     }

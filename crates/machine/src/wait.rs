@@ -147,7 +147,12 @@ impl WaitQueue {
 
     /// Waits until `check` gives a value. `check` runs at every wake-up; it must not block.
     pub fn wait_until<T, F: FnMut() -> Option<T>>(&self, check: F) -> WaitUntil<'_, F> {
-        WaitUntil { check, registration: Registration::new(self) }
+        WaitUntil { check, registration: Registration::new(self), looked: false }
+    }
+
+    /// The same for who has looked just now and found nothing: it registers before `check` runs for the first time.
+    pub fn wait_again<T, F: FnMut() -> Option<T>>(&self, check: F) -> WaitUntil<'_, F> {
+        WaitUntil { looked: true, ..self.wait_until(check) }
     }
 }
 
@@ -236,6 +241,8 @@ impl Drop for Registration<'_> {
 pub struct WaitUntil<'a, F> {
     check: F,
     registration: Registration<'a>,
+    /// What there was before it registers has been looked at.
+    looked: bool,
 }
 
 impl<F> Unpin for WaitUntil<'_, F> {}
@@ -244,8 +251,10 @@ impl<T, F: FnMut() -> Option<T>> Future for WaitUntil<'_, F> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        if let Some(value) = (self.check)() {
-            return Poll::Ready(value);
+        if !mem::take(&mut self.looked) {
+            if let Some(value) = (self.check)() {
+                return Poll::Ready(value);
+            }
         }
         self.registration.register(context.waker());
         match (self.check)() {

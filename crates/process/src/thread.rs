@@ -12,7 +12,7 @@ use core::{
 };
 use machine::{
     sync::{Lock, WaitQueue},
-    BoxFuture, Cpu, CpuId, Errno, FpuState, GroupId, KernelId, Pid, Registers, Shield, Trap,
+    BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Shield, Trap,
 };
 use messages::{
     inspect::RunState,
@@ -107,8 +107,6 @@ pub struct Thread {
     pub rseq_cpu: AtomicU32,
     /// A copy of `state`'s, for the look before user mode (monitor.rs).
     pub(crate) monitored: AtomicBool,
-    /// The control group of its process, which pays for the pages that it makes.
-    pub(crate) payer: AtomicU32,
 }
 
 /// For `serial`; 0 is nobody's.
@@ -123,7 +121,6 @@ impl Thread {
             blocked: AtomicU64::new(state.blocked.0),
             pending: AtomicU64::new(state.pending.set().0),
             monitored: AtomicBool::new(state.monitored),
-            payer: AtomicU32::new(process.cgroup().0.into()),
             process,
             state: Lock::new(state),
             fpu: Lock::new(fpu),
@@ -194,8 +191,6 @@ impl Thread {
             self.load_fpu();
         }
         let space = self.process.known_space(space);
-        // It may have moved its process itself, and goes on in the same turn.
-        self.process.system.scheduler.set_payer(GroupId(self.payer.load(Relaxed) as u16));
         self.account.enters_user(cpu.now());
         if trace::is_on(trace::Point::Sample) {
             crate::tracing::sample_space(space.id());

@@ -1,7 +1,6 @@
 //! What a trace knows of threads: for whom a CPU works, and what threads are called.
 
 use crate::{System, Thread};
-use core::sync::atomic::Ordering::Relaxed;
 use machine::{Actor, GroupId, SpaceId};
 
 /// Samples of this CPU are of a thread in this space from now on.
@@ -31,10 +30,14 @@ impl Thread {
 
     /// Who pays for the pages that it makes from now on.
     pub(crate) fn set_payer(&self, payer: GroupId) {
-        self.payer.store(payer.0.into(), Relaxed);
         let task = self.task.lock().clone();
         if let Some(task) = task {
             task.set_payer(payer);
+        }
+        // It may have moved its process itself, and goes on in the same turn.
+        let scheduler = &self.process.system.scheduler;
+        if scheduler.actor() == self.actor() {
+            scheduler.set_payer(payer);
         }
     }
 

@@ -17,6 +17,7 @@ mod cpu_tests;
 mod deadline;
 #[cfg(test)]
 mod deadline_tests;
+mod deferred;
 mod fair;
 mod load;
 mod local;

@@ -17,17 +17,14 @@ use crate::{
     local::{Local, NEVER},
     queue::Queue,
     realtime::ROUND_ROBIN_NS,
-    sync::{fence, in_one_order, AtomicBool, Ordering::*},
+    sync::{fence, in_one_order, AtomicBool, AtomicUsize, Ordering::*},
     talk::Talk,
     task::{token, Entity, Runnable, TaskRef},
     timer::{Sleep, Timers},
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use async_task::{ScheduleInfo, WithInfo};
-use core::{
-    future::Future,
-    task::{Context, Waker},
-};
+use core::future::Future;
 use machine::{yield_now, Actor, BoxFuture, Cpu, CpuId, GroupId, KernelId};
 
 /// Whom the kernel's own work is done for, and who pays for its pages.
@@ -47,6 +44,12 @@ pub struct Scheduler {
     talk: Talk,
     /// A thread of this kernel has, or has had, a deadline.
     has_deadlines: AtomicBool,
+    /// How many CPUs have deferred work (deferred.rs).
+    pub(crate) deferring: AtomicUsize,
+    /// A task of this kernel makes pages that are charged to a group, or has done so.
+    has_payers: AtomicBool,
+    /// [`Cpu::alarm_ends_user_mode`]
+    alarm_ends_user_mode: bool,
 }
 
 impl Scheduler {
@@ -55,10 +58,13 @@ impl Scheduler {
         let locals = cpu.cpus().iter().map(|_| Local::new()).collect();
         Arc::new(Scheduler {
             timers: Timers::new(cpu.clone()),
+            alarm_ends_user_mode: cpu.alarm_ends_user_mode(),
             cpu,
             locals,
             talk: Talk::new(kernel),
             has_deadlines: AtomicBool::new(false),
+            deferring: AtomicUsize::new(0),
+            has_payers: AtomicBool::new(false),
         })
     }
 
@@ -99,36 +105,6 @@ impl Scheduler {
     /// Starts kernel work that stays on one CPU, by its index.
     pub fn spawn_on(self: &Arc<Self>, cpu: usize, task: impl Future<Output = ()> + Send + 'static) {
         self.start(Class::Kernel, NOBODY, 1 << cpu, Box::pin(task));
-    }
-
-    /// Keeps work that takes locks which the thread that runs on this CPU may hold now. [`Self::begin_deferred`] begins it: at the end of the
-    /// thread's system call, or when the thread waits. If this CPU runs no thread, the work becomes a task of this CPU at once.
-    pub fn defer(self: &Arc<Self>, work: BoxFuture<'static, ()>) {
-        let local = &self.locals[self.here()];
-        if self.actor() == Actor::NOBODY {
-            return self.spawn_on(self.here(), work);
-        }
-        local.deferred.lock().push(work);
-        local.defers.store(true, Relaxed);
-    }
-
-    /// Begins what was deferred on this CPU. What has to wait goes on as a task.
-    pub fn begin_deferred(self: &Arc<Self>) {
-        let local = &self.locals[self.here()];
-        if !local.defers.load(Relaxed) {
-            return;
-        }
-        local.defers.store(false, Relaxed);
-        let deferred = core::mem::take(&mut *local.deferred.lock());
-        let actor = self.actor();
-        // What this defers in turn is a task.
-        self.set_actor(Actor::NOBODY);
-        for mut work in deferred {
-            if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-                self.spawn_on(self.here(), work);
-            }
-        }
-        self.set_actor(actor);
     }
 
     pub(crate) fn start(
@@ -174,13 +150,25 @@ impl Scheduler {
     }
 
     /// Who pays for the pages that are made on this CPU.
+    #[inline]
     pub fn payer(&self) -> GroupId {
+        // Every new page asks, and most machines have no groups.
+        if !self.has_payers.load(Relaxed) {
+            return GroupId::ROOT;
+        }
         GroupId(self.locals[self.here()].payer.load(Relaxed) as u16)
     }
 
     /// `payer` does from now on, until the next task runs.
     pub fn set_payer(&self, payer: GroupId) {
-        self.locals[self.here()].payer.store(payer.0.into(), Relaxed);
+        self.set_payer_of(&self.locals[self.here()], payer);
+    }
+
+    fn set_payer_of(&self, local: &Local, payer: GroupId) {
+        if !payer.is_root() {
+            self.has_payers.store(true, Relaxed);
+        }
+        local.payer.store(payer.0.into(), Relaxed);
     }
 
     /// Position of a global CPU number among this kernel's CPUs.
@@ -323,8 +311,8 @@ impl Scheduler {
         if sampled {
             self.sample_enter(&entity);
         }
-        self.set_actor(entity.actor());
-        self.set_payer(entity.payer());
+        local.actor.store(entity.actor().0, Relaxed);
+        self.set_payer_of(local, entity.payer());
         if entity.monitored.is_on() {
             self.enter_monitored(here, &entity);
         }
@@ -340,8 +328,8 @@ impl Scheduler {
             self.trace_left(here, &entity, waits_again);
         }
         self.begin_deferred();
-        self.set_actor(Actor::NOBODY);
-        self.set_payer(GroupId::ROOT);
+        local.actor.store(Actor::NOBODY.0, Relaxed);
+        local.payer.store(GroupId::ROOT.0.into(), Relaxed);
         if !waits_again {
             entity.waits.store(entity.waits.load(Relaxed) + 1, Relaxed);
             self.leave(&entity, here);
@@ -441,7 +429,7 @@ impl Scheduler {
         let here = self.here();
         // The common case: nothing has happened since. If the alarm is due, it ends user mode at once.
         let quiet = self.locals[here].settled.load(Relaxed) && !self.timers.is_changed(here);
-        !(quiet && self.cpu.alarm_ends_user_mode()) && self.should_yield_in_kernel()
+        !(quiet && self.alarm_ends_user_mode) && self.should_yield_in_kernel()
     }
 
     /// The same for a thread that stays in the kernel, where no alarm can interrupt it.
@@ -566,7 +554,7 @@ impl Scheduler {
         // Who is alone goes on at once: what else there is to look at ends user mode.
         // (But one that has reserved time gives up the rest of its period.)
         let is_alone = |queue: &Queue<Runnable>| queue.waiting() == 0 && queue.due().is_none();
-        if self.cpu.alarm_ends_user_mode() && is_alone(&local.queue.lock()) {
+        if self.alarm_ends_user_mode && is_alone(&local.queue.lock()) {
             return;
         }
         local.queue().ask_yield();

@@ -13,7 +13,7 @@ pub(crate) fn attempt<'a, T: Send + 'a>(
 ) -> Transfer<'a, T> {
     match attempt() {
         Err(Errno::EAGAIN) if patience == Patience::Waits => {
-            Transfer::later(queue.wait_until(move || match attempt() {
+            Transfer::later(queue.wait_again(move || match attempt() {
                 Err(Errno::EAGAIN) => None,
                 done => Some(done),
             }))

@@ -210,6 +210,11 @@ impl Inbox {
         Some(byte)
     }
 
+    /// Whether a read would find nothing, and leave nothing changed.
+    pub fn has_nothing(&self) -> bool {
+        self.messages.is_empty() && self.urgent.is_none() && self.lost.is_empty()
+    }
+
     /// Files that nobody receives, to be dropped when the inbox is not locked any more.
     pub fn take_lost(&mut self) -> Vec<Parcel> {
         core::mem::take(&mut self.lost)

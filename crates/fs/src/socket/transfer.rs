@@ -273,6 +273,11 @@ impl Socket {
             if let Some(told) = self.cannot_receive(&mut state) {
                 return told;
             }
+            // Who waits looks several times, most often in vain.
+            let is_stream = self.kind == SocketKind::Stream;
+            if is_stream && state.inbox.has_nothing() && !state.read_shut && state.error.is_none() {
+                return Err(Errno::EAGAIN);
+            }
             if flags & MSG_GOES_ON != 0 && state.inbox.is_at_mark() {
                 return Ok(SocketMessage::default());
             }

@@ -11,7 +11,7 @@ use fs::{
     file::{Access, Destination, Transfer, NEEDS_BUFFER},
     Events, File, Kind, OpenFlags, Whence,
 };
-use machine::{errno::Result, Errno};
+use machine::{block::SECTOR, errno::Result, Errno};
 
 /// A hint that changes nothing here.
 const RWF_HIPRI: u32 = 1;
@@ -131,7 +131,8 @@ pub(crate) async fn into(
     }
     let (space, asking, mut done) = (call.space(), LazyCaller::new(call), 0);
     let access = Access { at: offset, ..Access::by(&asking) };
-    let is_direct = file.flags().contains(OpenFlags::DIRECT);
+    // What is read directly is whole sectors.
+    let is_direct = wanted >= SECTOR as usize && file.flags().contains(OpenFlags::DIRECT);
     while done < wanted {
         let step = transfer::step_of(&**file, wanted - done);
         if is_direct {
