@@ -12,7 +12,8 @@
 //!   puts them into the process's descriptor table
 //! ```
 //!
-//! Beside its counters a kernel keeps the same as sums, in pages that programs map by any of these descriptors. A program may want to be told only of CPUs that
+//! A kernel counts in sums, in pages that programs map by any of these descriptors: an event is one addition there. What an eventfd has is the difference to what was read
+//! of it. A program may want to be told only of CPUs that
 //! have nothing to run: then only the sums count, and the eventfd of a CPU is 1 from when the CPU's loop finds nothing to run until somebody reads it or a thread
 //! can go on there.
 //!
@@ -22,7 +23,7 @@
 
 use crate::{Process, System, Thread};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use fs::{
     event::{EventFd, Half},
     File, MappedWords, OpenFlags,
@@ -50,8 +51,6 @@ pub(crate) struct CpuCounters {
     sums: Arc<MappedWords>,
     /// Only CPUs that have nothing to run are told of (UMT_IDLE).
     idle_only: bool,
-    /// What was not counted, because half a counter was full.
-    lost: AtomicU64,
     _charge: Charge,
 }
 
@@ -95,23 +94,22 @@ impl CpuCounters {
 }
 
 impl Monitor for CpuCounters {
-    fn count(&self, cpu: usize, edge: Edge) {
-        let Some(counter) = self.counters.get(cpu) else { return };
-        let (half, word) = match edge {
-            Edge::Block => (Half::Lower, 0),
-            Edge::Unblock => (Half::Upper, 4),
-        };
-        // First: who reads the other one finds it here.
-        self.sums.count(counter.at + word);
+    fn count(&self, cpu: usize, edge: Edge) -> bool {
+        let Some(counter) = self.counters.get(cpu) else { return false };
         match (self.idle_only, edge) {
-            (false, _) if counter.file.count(half) => {}
-            (false, _) => _ = self.lost.fetch_add(1, Relaxed),
-            (true, Edge::Block) => {}
+            (false, Edge::Block) => counter.file.count(Half::Lower),
+            (false, Edge::Unblock) => counter.file.count(Half::Upper),
+            (true, Edge::Block) => {
+                self.sums.count(counter.at);
+                self.ready(counter) <= 0
+            }
             (true, Edge::Unblock) => {
+                self.sums.count(counter.at + 4);
                 counter.stalls.store(false, Relaxed);
-                if counter.told.swap(false, Relaxed) {
+                if counter.told.load(Relaxed) && counter.told.swap(false, Relaxed) {
                     counter.file.withdraw();
                 }
+                false
             }
         }
     }
@@ -139,15 +137,14 @@ impl System {
         let pages = cpus.last().map_or(0, |cpu| (cpu.0 as usize + 1) * ENTRY_BYTES).div_ceil(PAGE_SIZE);
         let _charge = charge(cpus.len() * COUNTER_BYTES)?;
         let sums = MappedWords::new(&self.services, pages, charge(pages * PAGE_SIZE)?)?;
-        let counter_of = |cpu: &CpuId| CpuCounter {
-            file: EventFd::mapping(&sums),
-            at: cpu.0 as usize * ENTRY_BYTES,
-            stalls: AtomicBool::new(false),
-            told: AtomicBool::new(false),
+        let counter_of = |cpu: &CpuId| {
+            let at = cpu.0 as usize * ENTRY_BYTES;
+            let file = if idle_only { EventFd::mapping(&sums) } else { EventFd::counting(&sums, at) };
+            CpuCounter { file, at, stalls: AtomicBool::new(false), told: AtomicBool::new(false) }
         };
         let counters: Vec<CpuCounter> = cpus.iter().map(counter_of).collect();
         let files = counters.iter().map(|counter| counter.file.clone() as Arc<dyn File>).collect();
-        let new = Arc::new(CpuCounters { counters, sums, idle_only, lost: AtomicU64::new(0), _charge });
+        let new = Arc::new(CpuCounters { counters, sums, idle_only, _charge });
         if self.monitors.lock().try_insert(process, new).is_err() {
             return Err(Errno::EBUSY);
         }
@@ -183,7 +180,8 @@ impl System {
     /// Forgets the counters of `process`. Those of its threads that are still monitored go on with them.
     pub(crate) fn drop_counters_here(&self, process: Pid) {
         let dropped = self.monitors.lock().remove(&process);
-        if let Some(lost) = dropped.map(|counters| counters.lost.load(Relaxed)).filter(|lost| *lost > 0) {
+        let lost: u64 = dropped.iter().flat_map(|counters| &counters.counters).map(|counter| counter.file.lost()).sum();
+        if lost > 0 {
             log::warn!(
                 "process {process}: {lost} events of monitored threads were not counted, for their counters were full"
             );
@@ -267,7 +265,7 @@ impl Process {
 
 impl Thread {
     fn with_task(&self, use_task: impl FnOnce(&sched::Scheduler, &TaskRef)) {
-        if !self.monitored.load(Relaxed) {
+        if !self.is_monitored() {
             return;
         }
         // Cloned first: the scheduler may wake somebody.
@@ -311,13 +309,21 @@ impl Thread {
     }
 
     /// Called before a thread that has lost its CPU is in user mode again. If it has come from another kernel it is counted here from now on.
+    #[inline]
     pub fn enters_user(&self) {
-        if self.monitored.load(Relaxed) {
-            self.with_task(|scheduler, task| {
-                if !scheduler.enters_user(task) {
-                    self.begin_monitoring();
-                }
-            });
+        if self.is_monitored() {
+            self.enters_user_monitored();
+        }
+    }
+
+    fn enters_user_monitored(&self) {
+        let scheduler = &self.process.system.scheduler;
+        // Who must be told is woken when the task is not locked.
+        let told = self.task.lock().as_ref().map(|task| scheduler.enters_user(task));
+        match told {
+            Some(Some(told)) => scheduler.tell_here(told),
+            Some(None) => self.begin_monitoring(),
+            None => {}
         }
     }
 

@@ -29,7 +29,7 @@
 //! microseconds wakes nobody. The CPU may be another one, where the thread was when it was moved: that is woken, for it may have halted before.
 
 use crate::{
-    monitored::{Edge, Monitor},
+    monitored::{Edge, Monitor, Told},
     patience::MOST_NS,
     sync::{spin, Ordering::*},
     task::{Entity, TaskRef},
@@ -39,29 +39,39 @@ use alloc::sync::Arc;
 
 impl Scheduler {
     /// CPU `here` is about to run the task.
-    #[cold]
+    #[inline]
     pub(crate) fn enter_monitored(&self, here: usize, entity: &Entity) {
         let monitored = &entity.monitored;
         while monitored.on_cpu.swap(true, Acquire) {
             spin();
         }
         self.locals[here].monitors.store(true, Relaxed);
-        let old = monitored.cpu.load(Relaxed);
-        if monitored.blocked.load(Relaxed) || old == here {
-            return;
-        }
-        monitored.cpu.store(here, Relaxed);
-        if let Some(monitor) = monitored.monitor() {
-            monitor.count(old, Edge::Block);
-            monitor.count(here, Edge::Unblock);
-            trace::umt_move(entity.traced(), old as u16, here as u16);
-            self.tell(&*monitor, old);
-            self.tell(&*monitor, here);
+        if monitored.cpu.load(Relaxed) != here && !monitored.blocked.load(Relaxed) {
+            self.note_moved(here, entity);
         }
     }
 
-    /// Something was counted on this CPU.
-    pub(crate) fn tell(&self, monitor: &dyn Monitor, cpu: usize) {
+    #[cold]
+    fn note_moved(&self, here: usize, entity: &Entity) {
+        let monitored = &entity.monitored;
+        let old = monitored.cpu.swap(here, Relaxed);
+        let left = monitored.count(old, Edge::Block);
+        let come = monitored.count(here, Edge::Unblock);
+        trace::umt_move(entity.traced(), old as u16, here as u16);
+        self.tell(left, old);
+        self.tell(come, here);
+    }
+
+    /// These must hear that something was counted on CPU `cpu`.
+    #[inline]
+    pub(crate) fn tell(&self, told: Told, cpu: usize) {
+        if let Told(Some(monitor)) = told {
+            self.tell_of(&*monitor, cpu);
+        }
+    }
+
+    #[cold]
+    fn tell_of(&self, monitor: &dyn Monitor, cpu: usize) {
         if !monitor.tell(cpu) {
             return;
         }
@@ -82,19 +92,15 @@ impl Scheduler {
         }
     }
 
-    /// CPU `here` has run the task, which `waits` now, or could go on. Answers whom to [`Monitor::tell`].
-    #[cold]
-    pub(crate) fn leave_monitored(&self, here: usize, entity: &Entity, waits: bool) -> Option<Arc<dyn Monitor>> {
+    /// CPU `here` has run the task, which `waits` now, or could go on.
+    #[inline]
+    pub(crate) fn leave_monitored(&self, here: usize, entity: &Entity, waits: bool) -> Told {
         self.locals[here].monitors.store(false, Relaxed);
         let monitored = &entity.monitored;
-        let mut told = None;
+        let mut told = Told::default();
         if waits && !monitored.blocked.load(Relaxed) {
             monitored.blocked.store(true, Relaxed);
-            told = monitored.monitor();
-            if let Some(monitor) = &told {
-                monitor.count(here, Edge::Block);
-                trace::umt_block(entity.traced(), here as u16);
-            }
+            told = monitored.block(here, entity);
         }
         monitored.on_cpu.swap(false, AcqRel);
         told
@@ -104,34 +110,39 @@ impl Scheduler {
     pub fn begin_monitoring(&self, task: &TaskRef, monitor: Arc<dyn Monitor>) {
         let (here, entity) = (self.here(), &task.0);
         let monitored = &entity.monitored;
-        match monitored.monitor() {
-            Some(known) if monitored.is_on() && Arc::ptr_eq(&known, &monitor) => return,
-            // Those of before are nobody's any more.
-            _ => self.end_monitoring(task),
+        if monitored.is_on() && monitored.monitor.lock().as_ref().is_some_and(|known| Arc::ptr_eq(known, &monitor)) {
+            return;
         }
+        // Those of before are nobody's any more.
+        self.end_monitoring(task);
         // This CPU has it: `turn` has not noted that, and will take it back.
         self.locals[here].monitors.store(true, Relaxed);
         monitored.on_cpu.store(true, Relaxed);
-        *monitored.monitor.lock() = Some(monitor.clone());
-        monitored.unblock(&*monitor, here, entity.traced());
+        *monitored.monitor.lock() = Some(monitor);
+        let told = monitored.unblock(here, entity);
         monitored.on.store(true, Relaxed);
-        self.tell(&*monitor, here);
+        self.tell(told, here);
     }
 
-    /// The thread is about to enter user mode. False: it is not monitored.
-    pub fn enters_user(&self, task: &TaskRef) -> bool {
+    /// The thread is about to enter user mode. Wakes nobody, but answers whom to [tell](Scheduler::tell_here). None: it is not monitored.
+    pub fn enters_user(&self, task: &TaskRef) -> Option<Told> {
         let (here, entity) = (self.here(), &task.0);
         let monitored = &entity.monitored;
         if !monitored.is_on() {
-            return false;
+            return None;
         }
-        if monitored.blocked.load(Relaxed) {
-            if let Some(monitor) = monitored.monitor() {
-                monitored.unblock(&*monitor, here, entity.traced());
-                self.tell(&*monitor, here);
-            }
+        Some(match monitored.blocked.load(Relaxed) {
+            true => monitored.unblock(here, entity),
+            false => Told::default(),
+        })
+    }
+
+    /// These must hear what was counted on this CPU.
+    #[inline]
+    pub fn tell_here(&self, told: Told) {
+        if told.0.is_some() {
+            self.tell(told, self.here());
         }
-        true
     }
 
     /// The task is monitored no more: the thread has ended, or asks for it. This counts as a block.
@@ -152,18 +163,18 @@ impl Scheduler {
             return;
         }
         self.locals[here].monitors.store(false, Relaxed);
-        let monitor = monitored.monitor.lock().take();
-        if let Some(monitor) = monitor {
-            let blocked = monitored.blocked.load(Relaxed);
-            if blocked && ends {
-                monitored.unblock(&*monitor, here, entity.traced());
-            }
-            if !blocked || ends {
-                monitor.count(here, Edge::Block);
-                trace::umt_block(entity.traced(), here as u16);
-                self.tell(&*monitor, here);
-            }
+        let blocked = monitored.blocked.load(Relaxed);
+        if blocked && ends {
+            // The block that follows is told.
+            let Told(_) = monitored.unblock(here, entity);
         }
+        if !blocked || ends {
+            let told = monitored.block(here, entity);
+            self.tell(told, here);
+        }
+        // Dropped when the lock is not held: it may be the last one.
+        let monitor = monitored.monitor.lock().take();
+        drop(monitor);
         monitored.blocked.store(false, Relaxed);
         monitored.on.store(false, Relaxed);
         monitored.on_cpu.swap(false, AcqRel);

@@ -22,8 +22,9 @@ struct Counts {
 }
 
 impl Monitor for Counts {
-    fn count(&self, cpu: usize, edge: Edge) {
+    fn count(&self, cpu: usize, edge: Edge) -> bool {
         self.of[cpu][edge as usize].fetch_add(1, Relaxed);
+        !self.idle_only || self.ready(cpu) <= 0
     }
 
     fn tell(&self, cpu: usize) -> bool {
@@ -106,7 +107,9 @@ fn play(bench: &Bench, counts: &Arc<Counts>, allowed: u64, steps: &[Step]) -> Pl
                 Leave => scheduler.suspend_monitoring(&task),
                 End => scheduler.end_monitoring(&task),
             }
-            scheduler.enters_user(&task);
+            if let Some(told) = scheduler.enters_user(&task) {
+                scheduler.tell_here(told);
+            }
         }
     };
     let task = bench.scheduler.spawn_thread(Class::Normal(0), allowed, Box::pin(body));

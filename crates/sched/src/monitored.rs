@@ -1,6 +1,9 @@
 //! What a monitored task has of its process's counters (monitor.rs).
 
-use crate::sync::{AtomicBool, AtomicUsize, Ordering::*};
+use crate::{
+    sync::{AtomicBool, AtomicUsize, Ordering::*},
+    task::Entity,
+};
 use alloc::sync::Arc;
 use machine::sync::Lock;
 
@@ -15,13 +18,19 @@ pub enum Edge {
 
 /// Counts for a process, for each CPU of this kernel.
 pub trait Monitor: Send + Sync {
-    /// Counts `edge` on a CPU, by its index. Takes no lock that is held when somebody is woken, and wakes nobody.
-    fn count(&self, cpu: usize, edge: Edge);
+    /// Counts `edge` on a CPU, by its index. Takes no lock that is held when somebody is woken, and wakes nobody. True: somebody must be [told](Monitor::tell),
+    /// by a caller that holds no lock.
+    fn count(&self, cpu: usize, edge: Edge) -> bool;
 
     /// Something was counted on this CPU: wakes who waits for that. True: he wants to hear of it only if the CPU has nothing to run
     /// ([`Scheduler::take_stall`](crate::Scheduler::take_stall)), and no thread that is counted can go on there now.
     fn tell(&self, cpu: usize) -> bool;
 }
+
+/// Who must be told that something was counted, most often nobody: [`Scheduler::tell_here`](crate::Scheduler::tell_here), when no lock is held.
+#[must_use]
+#[derive(Default)]
+pub struct Told(pub(crate) Option<Arc<dyn Monitor>>);
 
 /// What a task has of it.
 pub(crate) struct Monitored {
@@ -52,14 +61,31 @@ impl Monitored {
         self.on.load(Relaxed)
     }
 
-    pub fn monitor(&self) -> Option<Arc<dyn Monitor>> {
-        self.monitor.lock().clone()
+    /// Counts `edge` on a CPU. The lock is the task's own: nobody else ever waits for it.
+    pub fn count(&self, cpu: usize, edge: Edge) -> Told {
+        match &*self.monitor.lock() {
+            Some(monitor) if monitor.count(cpu, edge) => Told(Some(monitor.clone())),
+            _ => Told(None),
+        }
     }
 
-    pub fn unblock(&self, monitor: &dyn Monitor, here: usize, tid: u32) {
+    /// The thread can use CPU `here`.
+    pub fn unblock(&self, here: usize, entity: &Entity) -> Told {
         self.blocked.store(false, Relaxed);
         self.cpu.store(here, Relaxed);
-        monitor.count(here, Edge::Unblock);
-        trace::umt_unblock(tid, here as u16);
+        let told = self.count(here, Edge::Unblock);
+        if trace::is_on(trace::Point::UmtUnblock) {
+            trace::umt_unblock(entity.traced(), here as u16);
+        }
+        told
+    }
+
+    /// The thread can't use CPU `here` any more.
+    pub fn block(&self, here: usize, entity: &Entity) -> Told {
+        let told = self.count(here, Edge::Block);
+        if trace::is_on(trace::Point::UmtBlock) {
+            trace::umt_block(entity.traced(), here as u16);
+        }
+        told
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     fair::SLICE_NS,
     load::{threads, worth},
     local::{Local, NEVER},
+    monitored::Told,
     queue::Queue,
     realtime::ROUND_ROBIN_NS,
     sync::{fence, in_one_order, AtomicBool, AtomicUsize, Ordering::*},
@@ -319,7 +320,7 @@ impl Scheduler {
         let waits_again = runnable.run();
         let told = match local.monitors.load(Relaxed) {
             true => self.leave_monitored(here, &entity, !waits_again),
-            false => None,
+            false => Told::default(),
         };
         if sampled {
             self.sample_left(&entity);
@@ -334,10 +335,8 @@ impl Scheduler {
             entity.waits.store(entity.waits.load(Relaxed) + 1, Relaxed);
             self.leave(&entity, here);
         }
-        if let Some(monitor) = told {
-            // When this CPU counts as free: who hears of it may want it.
-            self.tell(&*monitor, here);
-        }
+        // When this CPU counts as free: who hears of it may want it.
+        self.tell(told, here);
         true
     }
 

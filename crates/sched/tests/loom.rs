@@ -338,8 +338,9 @@ fn a_thread_that_is_forbidden_a_cpu_while_it_is_stolen_does_not_wait_for_it() {
 struct Counts([atomic::AtomicUsize; 2]);
 
 impl Monitor for Counts {
-    fn count(&self, _: usize, edge: Edge) {
+    fn count(&self, _: usize, edge: Edge) -> bool {
         self.0[edge as usize].fetch_add(1, atomic::Ordering::Relaxed);
+        true
     }
     fn tell(&self, _: usize) -> bool {
         false
@@ -368,7 +369,8 @@ fn a_block_and_its_unblock_are_both_counted_or_neither() {
                 }
             })
             .await;
-            scheduler.enters_user(&task);
+            let told = scheduler.enters_user(&task).expect("it is monitored");
+            scheduler.tell_here(told);
             scheduler.end_monitoring(&task);
         };
         *task.lock().unwrap() = Some(machine.scheduler.spawn_thread(Class::Normal(0), 0b11, Box::pin(body)));

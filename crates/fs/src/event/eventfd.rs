@@ -10,7 +10,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{
     errno::Result,
-    sync::{Lock, WaitQueue},
+    sync::{Lock, LockGuard, WaitQueue},
     BoxFuture, Errno,
 };
 
@@ -24,14 +24,38 @@ pub enum Half {
     Upper,
 }
 
+#[derive(Default)]
+struct Count {
+    value: u64,
+    /// Up to where the sums of what is counted are in it ([`EventFd::counting`]).
+    seen: [u32; 2],
+    /// What is not, because half of it was full.
+    lost: u64,
+}
+
+impl Count {
+    /// Each half has grown since it was `seen`, by less than 2^32; what does not fit is lost.
+    fn take_in(&mut self, sums: [u32; 2]) {
+        for (half, (sum, seen)) in sums.into_iter().zip(&mut self.seen).enumerate() {
+            let (new, shift) = (u64::from(sum.wrapping_sub(*seen)), 32 * half);
+            let fits = new.min(u64::from(u32::MAX) - u64::from((self.value >> shift) as u32));
+            *seen = sum;
+            self.value += fits << shift;
+            self.lost += new - fits;
+        }
+    }
+}
+
 pub struct EventFd {
-    count: Lock<u64>,
+    count: Lock<Count>,
     semaphore: bool,
     flags: StatusFlags,
     inode: Identity,
     changes: WaitQueue,
     /// What can be mapped by it. Nothing of one that a program has made.
     mapped: Option<Arc<MappedWords>>,
+    /// Where in it the sums of what it counts are, the lower half's and behind it the upper's. None: it counts nothing.
+    sums: Option<usize>,
 }
 
 impl EventFd {
@@ -43,48 +67,78 @@ impl EventFd {
         if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(open) {
             return Err(Errno::EINVAL);
         }
-        Ok(Arc::new(Self::with(count, flags & Self::SEMAPHORE != 0, open, None)))
+        Ok(Arc::new(Self::with(count, flags & Self::SEMAPHORE != 0, open)))
     }
 
     /// A non-blocking one at zero, by which `words` can be mapped.
     pub fn mapping(words: &Arc<MappedWords>) -> Arc<Self> {
-        Arc::new(Self::with(0, false, OpenFlags::NONBLOCK, Some(words.clone())))
+        Arc::new(EventFd { mapped: Some(words.clone()), ..Self::with(0, false, OpenFlags::NONBLOCK) })
     }
 
-    fn with(count: u32, semaphore: bool, open: OpenFlags, mapped: Option<Arc<MappedWords>>) -> Self {
+    /// The same, and it counts: what [`EventFd::count`] adds to the two sums at byte `at` of the words is in it until it is read.
+    pub fn counting(words: &Arc<MappedWords>, at: usize) -> Arc<Self> {
+        let file = EventFd { mapped: Some(words.clone()), ..Self::with(0, false, OpenFlags::NONBLOCK) };
+        Arc::new(EventFd { sums: Some(at), ..file })
+    }
+
+    fn with(count: u32, semaphore: bool, open: OpenFlags) -> Self {
         EventFd {
-            count: Lock::new(u64::from(count)),
+            count: Lock::new(Count { value: u64::from(count), ..Count::default() }),
             semaphore,
             flags: StatusFlags::new(open | OpenFlags::RDWR),
             inode: Identity::untyped(),
             changes: WaitQueue::new(),
-            mapped,
+            mapped: None,
+            sums: None,
         }
     }
 
-    /// Adds one to a half, and wakes nobody: [`EventFd::tell`] does. False: the half is full, and stays as it is.
-    pub fn count(&self, half: Half) -> bool {
-        let (one, all) = match half {
-            Half::Lower => (1, u64::from(u32::MAX)),
-            Half::Upper => (1 << 32, u64::from(u32::MAX) << 32),
-        };
+    /// The count, with all that was counted up to now.
+    fn counted(&self) -> LockGuard<'_, Count> {
         let mut count = self.count.lock();
-        let has_room = *count & all != all;
-        if has_room {
-            *count += one;
+        if let (Some(words), Some(at)) = (&self.mapped, self.sums) {
+            // Both of one moment: they only grow, so the first was the same when the second was looked at.
+            let mut lower = words.get(at);
+            let upper = loop {
+                let upper = words.get(at + 4);
+                let after = words.get(at);
+                if after == lower {
+                    break upper;
+                }
+                lower = after;
+            };
+            count.take_in([lower, upper]);
         }
-        has_room
+        count
+    }
+
+    /// Adds one to a half, and wakes nobody. True: somebody waits for that, and is to be [told](EventFd::tell). (A half that is full stays so.)
+    #[inline]
+    pub fn count(&self, half: Half) -> bool {
+        let (Some(words), Some(at)) = (&self.mapped, self.sums) else { return false };
+        let sum = words.count(at + 4 * half as usize);
+        // The count must take it in before it has grown by 2^32.
+        if sum << 1 == 0 {
+            drop(self.counted());
+        }
+        // Who waits has registered before he looked at the sum.
+        self.changes.has_waiters()
+    }
+
+    /// What was counted and is in no answer, because half the counter was full.
+    pub fn lost(&self) -> u64 {
+        self.counted().lost
     }
 
     /// It is one from now on, until it is read or [withdrawn](EventFd::withdraw). Wakes who waits for that.
     pub fn post(&self) {
-        *self.count.lock() = 1;
+        self.counted().value = 1;
         self.changes.wake_all();
     }
 
     /// It is zero from now on: what was posted is not true any more.
     pub fn withdraw(&self) {
-        *self.count.lock() = 0;
+        self.counted().value = 0;
     }
 
     /// Wakes who waits for the counter to change.
@@ -94,13 +148,13 @@ impl EventFd {
 
     fn take(&self) -> Result<u64> {
         let taken = {
-            let mut count = self.count.lock();
-            let taken = match (*count, self.semaphore) {
+            let mut count = self.counted();
+            let taken = match (count.value, self.semaphore) {
                 (0, _) => return Err(Errno::EAGAIN),
                 (_, true) => 1,
                 (all, false) => all,
             };
-            *count -= taken;
+            count.value -= taken;
             taken
         };
         self.changes.wake_all();
@@ -109,9 +163,9 @@ impl EventFd {
 
     fn add(&self, value: u64) -> Result<usize> {
         {
-            let mut count = self.count.lock();
-            match count.checked_add(value) {
-                Some(sum) if sum < LIMIT => *count = sum,
+            let mut count = self.counted();
+            match count.value.checked_add(value) {
+                Some(sum) if sum < LIMIT => count.value = sum,
                 _ => return Err(Errno::EAGAIN),
             }
         }
@@ -160,7 +214,7 @@ impl File for EventFd {
     }
 
     fn poll(&self) -> Events {
-        let count = *self.count.lock();
+        let count = self.counted().value;
         let mut events = Events::empty();
         if count > 0 {
             events |= Events::IN;
@@ -225,7 +279,7 @@ mod tests {
         assert_eq!(counter.poll(), Events::IN);
         assert_eq!(write(&counter, 1), Err(Errno::EAGAIN));
         assert_eq!(write(&counter, 0), Ok(8));
-        assert!(counter.count(Half::Lower));
+        counter.counted().take_in([1, 0]);
         assert_eq!(counter.poll(), Events::IN | Events::ERR);
         assert_eq!(read(&counter), Ok(u64::MAX));
         assert_eq!(block_on(counter.read(&mut [0; 7])), Err(Errno::EINVAL));
@@ -235,13 +289,23 @@ mod tests {
     #[test]
     fn halves_are_counted_apart_and_stop_when_they_are_full() {
         let counter = EventFd::new(u32::MAX - 1, OpenFlags::NONBLOCK.bits()).unwrap();
-        assert!(counter.count(Half::Lower) && !counter.count(Half::Lower));
-        assert!(counter.count(Half::Upper) && counter.count(Half::Upper));
+        let grow = |lower: u32, upper: u32| {
+            let mut count = counter.counted();
+            let [a, b] = count.seen;
+            count.take_in([a.wrapping_add(lower), b.wrapping_add(upper)]);
+        };
+        grow(2, 2);
+        assert_eq!(counter.lost(), 1);
         assert_eq!(read(&counter), Ok(2 << 32 | u64::from(u32::MAX)));
         assert_eq!(write(&counter, u64::from(u32::MAX - 1) << 32), Ok(8));
-        assert!(counter.count(Half::Upper) && !counter.count(Half::Upper));
-        assert!(counter.count(Half::Lower));
+        grow(1, 3);
+        assert_eq!(counter.lost(), 3);
         assert_eq!(read(&counter), Ok(u64::from(u32::MAX) << 32 | 1));
+        // Sums begin anew.
+        grow(u32::MAX, 0);
+        assert_eq!(read(&counter), Ok(u64::from(u32::MAX)));
+        grow(5, 0);
+        assert_eq!((read(&counter), counter.lost()), (Ok(5), 3));
     }
 
     #[test]
