@@ -220,6 +220,27 @@ fn a_flush_waits_for_no_other_request_and_several_are_one() {
 }
 
 #[test]
+fn flushes_that_come_while_one_is_under_way_are_one_and_hold_up_nothing_else() {
+    for scheduler in [Scheduler::None, Scheduler::Deadline] {
+        // The device takes as many requests as there are.
+        let bench = Bench::new(scheduler, BlockLimits { depth: 0, ..LIMITS });
+        let _first = bench.occupied();
+        let ops = || bench.device.under_way().iter().map(|(op, ..)| *op).collect::<Vec<_>>();
+        let flush = || bench.ask(BlockOp::Flush, 0, Pieces::none(&bench.memory));
+        let mut all = [bench.write(1, &[1]), flush(), flush(), bench.read(9, 1), flush()];
+        poll_all(&mut all);
+        // The one that is under way, and what is no flush.
+        assert_eq!(ops(), [BlockOp::Flush, BlockOp::Write, BlockOp::Read]);
+        assert_eq!(bench.answer(1).0, BlockOp::Write);
+        assert_eq!(bench.answer(0).0, BlockOp::Flush);
+        assert_eq!(ops(), [BlockOp::Read, BlockOp::Flush]);
+        assert_eq!(bench.answer(1).0, BlockOp::Flush);
+        assert_eq!([1, 2, 4].map(|flush: usize| poll(&mut all[flush])), [Some(Ok(())); 3]);
+        assert_eq!(ops(), [BlockOp::Read]);
+    }
+}
+
+#[test]
 fn of_a_flush_that_fails_all_hear_that_asked_for_it() {
     let bench = Bench::new(Scheduler::None, LIMITS);
     let _first = bench.occupied();

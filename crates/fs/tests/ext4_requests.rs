@@ -110,6 +110,20 @@ fn parts_of_a_file_that_are_synced_at_the_same_time_are_written_at_the_same_time
 }
 
 #[test]
+fn msync_of_pages_that_have_blocks_writes_them_and_commits_nothing() {
+    let mounted = mount(image(10 << 10));
+    let file = mounted.synced_file("/file", &[1; 3 * 4096]);
+    let object = block_on(file.object()).unwrap();
+    for value in [2, 3] {
+        block_on(file.write_at(&[value; 100], 4096)).unwrap();
+        block_on(object.sync(4096, 8192)).unwrap();
+        assert_eq!(mounted.taken(), (vec![4096], 1));
+        assert_eq!(mounted.after_a_power_cut().process.read("/file").unwrap()[4096..][..100], [value; 100]);
+        mounted.kernel.clock.advance(1_000_000_000);
+    }
+}
+
+#[test]
 fn fdatasync_of_a_longer_file_commits_its_size() {
     let mounted = mount(image(10 << 10));
     let file = mounted.synced_file("/file", &[1; 100]);

@@ -355,8 +355,9 @@ impl Store for Content {
         self.shared.disk().queue().settings.read_ahead()
     }
 
+    /// As fdatasync (Linux: msync calls vfs_fsync_range with `datasync`).
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.commit(None))
+        Box::pin(self.commit_data())
     }
 
     fn dirtied(&self, mapped: bool) {

@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 8;
 /// The requests of a lane that the device does not have yet.
 #[derive(Default)]
 pub struct Elevator {
-    /// Flushes. They go first: who waits for one has asked for all else before.
+    /// Flushes. They go first: who waits for one has asked for all else before. But only one at a time: those that come while it is under way become one.
     flushes: VecDeque<Request>,
     order: Order,
 }
@@ -70,10 +70,10 @@ impl Elevator {
         }
     }
 
-    /// The next one for the device.
-    pub fn next(&mut self, now: u64, settings: &Settings) -> Option<Request> {
+    /// The next one for the device. `flushes`: it has a flush.
+    pub fn next(&mut self, flushes: bool, now: u64, settings: &Settings) -> Option<Request> {
         match &mut self.order {
-            _ if !self.flushes.is_empty() => self.flushes.pop_front(),
+            _ if !flushes && !self.flushes.is_empty() => self.flushes.pop_front(),
             Order::Arrival(requests) => requests.pop_front(),
             Order::Deadline(deadline) => deadline.next(now, settings),
         }

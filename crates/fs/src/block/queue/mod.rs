@@ -56,6 +56,8 @@ struct Lane {
     /// Requests that wait here or that the device has, and how many of them those are.
     requests: usize,
     under_way: usize,
+    /// One of those is a flush.
+    flushes: bool,
 }
 
 /// See the module.
@@ -225,8 +227,10 @@ impl Queue {
                 if lane.under_way >= depth {
                     return;
                 }
-                let Some(request) = lane.elevator.next(self.services.clock.monotonic(), &self.settings) else { return };
+                let now = self.services.clock.monotonic();
+                let Some(request) = lane.elevator.next(lane.flushes, now, &self.settings) else { return };
                 lane.under_way += 1;
+                lane.flushes |= request.op == BlockOp::Flush;
                 request
             };
             let mut work: BoxFuture<'static, ()> = Box::pin(self.clone().carry_out(index, request));
@@ -260,6 +264,7 @@ impl Queue {
             let lane = &mut *self.lanes[index].lock();
             lane.requests -= 1;
             lane.under_way -= 1;
+            lane.flushes &= request.op != BlockOp::Flush;
         }
         if !matches!(request.op, BlockOp::Read | BlockOp::Flush) {
             // A flush that began meanwhile did not cover it. Counted here, for who has asked may be gone.
