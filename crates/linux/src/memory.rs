@@ -4,6 +4,7 @@ use crate::{arch::MAP_32BIT, call::Call, mlock};
 use alloc::{sync::Arc, vec::Vec};
 use fs::OpenFlags;
 use machine::{errno::Result, Access, Errno, PageRange, UserAddr, PAGE_SIZE, USER_END};
+use messages::inspect::RunState;
 use vm::{MapAddress, MapRequest, RegionFlags, Source};
 
 const PROT_GROWSDOWN: u64 = 0x0100_0000;
@@ -223,6 +224,7 @@ pub(crate) async fn madvise(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn msync(call: &mut Call<'_>) -> Result<u64> {
+    let _waits = call.thread.waits(RunState::Uninterruptible);
     call.space().sync(call.pointer(0), mlock::whole_pages(call.arg(1)), call.arg(2) as u32).await?;
     Ok(0)
 }

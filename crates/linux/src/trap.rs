@@ -15,7 +15,7 @@ const BUS_ADRERR: i32 = 2;
 
 pub(crate) async fn page(thread: &Arc<Thread>, context: &mut Context, at: UserAddr, access: Access) {
     let space = thread.process.space();
-    let info = match space.fault(at, access).await {
+    let info = match space.fault_noting(at, access, Some(&thread.fetches)).await {
         Ok(()) => {
             thread.state.lock().usage.minor_faults += 1;
             return;

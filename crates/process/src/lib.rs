@@ -47,6 +47,7 @@ mod process;
 mod replica;
 mod reservation;
 mod route;
+mod run_state;
 mod scheduling;
 mod scratch;
 mod service;

@@ -1,7 +1,7 @@
 //! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
 
 use crate::reservation::Reserved;
-use crate::{account::Account, balance::Destination, exit::INIT, process::Flags, process::KnownSpace, Process};
+use crate::{account::Account, balance::Destination, process::Flags, process::KnownSpace, Process};
 use abi::signal::{Pending, Sent, SignalInfo, SignalSet, Taken};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
@@ -97,9 +97,11 @@ pub struct Thread {
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
     /// How it waits while its task is suspended.
-    waits: AtomicU8,
+    pub(crate) waits: AtomicU8,
+    /// It has touched a page of a file that is being read.
+    pub fetches: AtomicBool,
     /// A CPU (`last_cpu`) is running its task.
-    polled: AtomicBool,
+    pub(crate) polled: AtomicBool,
     /// What it has used beside what `state` says.
     pub(crate) account: Account,
     descheduled: AtomicBool,
@@ -141,6 +143,7 @@ impl Thread {
             task: Lock::new(None),
             last_cpu: AtomicU64::new(u64::from(cpu.0)),
             waits: AtomicU8::new(RunState::Runnable as u8),
+            fetches: AtomicBool::new(false),
             polled: AtomicBool::new(false),
             account: Account::default(),
             descheduled: AtomicBool::new(true),
@@ -160,28 +163,6 @@ impl Thread {
     /// The CPU it last ran on.
     pub fn last_cpu(&self) -> CpuId {
         CpuId(self.last_cpu.load(Relaxed) as u32)
-    }
-
-    /// What it is doing. A suspended thread that waits neither in [`Thread::interruptible`] nor in [`Thread::unless_killed`]
-    /// counts as running: then this or another kernel is at work for it.
-    pub fn run_state(&self) -> RunState {
-        // A record without a program, which waits for ever.
-        if self.tid == INIT {
-            return RunState::Interruptible;
-        }
-        if self.polled.load(Relaxed) || self.waits_for_cpu() {
-            return RunState::Runnable;
-        }
-        let ways = [RunState::Runnable, RunState::Interruptible, RunState::Uninterruptible];
-        let now = self.waits.load(Relaxed);
-        ways.into_iter().find(|way| *way as u8 == now).unwrap_or(RunState::Runnable)
-    }
-
-    /// Says how the thread waits, for /proc, until what it answers is dropped.
-    pub fn waits(&self, how: RunState) -> Waits<'_> {
-        let before = self.waits.load(Relaxed);
-        self.waits.store(how as u8, Relaxed);
-        Waits { thread: self, before }
     }
 
     /// Runs user code until the next trap. The caller has checked [`Thread::wants_attention`]. `space`: of the last time, or None.
@@ -543,18 +524,6 @@ impl Thread {
     pub async fn interruption(&self) {
         let _waits = self.waits(RunState::Interruptible);
         core::future::poll_fn(|_| if self.is_interrupted() { Poll::Ready(()) } else { Poll::Pending }).await
-    }
-}
-
-/// As long as it exists, a suspended thread is said to wait that way.
-pub struct Waits<'a> {
-    thread: &'a Thread,
-    before: u8,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.thread.waits.store(self.before, Relaxed);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     withdraw::Withdrawal,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use fs::Object;
 use machine::{
     group::PageKind, Access, CountedFrame, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr,
@@ -48,6 +49,8 @@ pub(crate) struct Demand<'m> {
     to_the_last: bool,
     /// A page of an object that was waited for.
     fetched: Option<Fetched<'m>>,
+    /// True while one is waited for.
+    fetches: Option<&'m AtomicBool>,
 }
 
 struct Fetched<'m> {
@@ -77,6 +80,7 @@ impl Demand<'_> {
             at_once: false,
             to_the_last: false,
             fetched: None,
+            fetches: None,
         }
     }
 
@@ -94,6 +98,12 @@ impl Demand<'_> {
     ) -> Self {
         offers.reverse();
         Demand { export: true, offers, giver: Some((from, boot_generation)), ..Self::local(page, access) }
+    }
+
+    fn note_fetch(&self, begins: bool) {
+        if let Some(fetches) = self.fetches {
+            fetches.store(begins, Relaxed);
+        }
     }
 
     /// A demand of another kernel for pages that exist already.
@@ -127,10 +137,20 @@ use Resolution::{Failed, Mapped, NoRoom};
 impl Space {
     /// Resolves a fault of a thread of this kernel.
     pub async fn fault(self: &Arc<Self>, at: UserAddr, access: Access) -> Result<(), Fault> {
+        self.fault_noting(at, access, None).await
+    }
+
+    /// The same. `fetches` is true while a page of an object is waited for.
+    pub async fn fault_noting(
+        self: &Arc<Self>,
+        at: UserAddr,
+        access: Access,
+        fetches: Option<&AtomicBool>,
+    ) -> Result<(), Fault> {
         if at.0 >= machine::USER_END {
             return Err(Fault::NotMapped);
         }
-        let mut demand = Demand::local(at.page(), access);
+        let mut demand = Demand { fetches, ..Demand::local(at.page(), access) };
         match self.resolve_fully(&mut demand).await {
             Mapped => Ok(()),
             Failed(fault) => Err(fault),
@@ -155,7 +175,9 @@ impl Space {
                 }
                 Resolution::Fetch(object, index) => {
                     let losses = object.losses();
+                    demand.note_fetch(true);
                     let fetched = object.page(index).await.map(|frame| frame.by(&*self.vm.memory));
+                    demand.note_fetch(false);
                     match fetched {
                         Ok(frame) => demand.fetched = Some(Fetched { object, index, frame, losses }),
                         Err(Errno::ENOMEM) if self.try_again(Missing::Own, &mut attempts).await => {}

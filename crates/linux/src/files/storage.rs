@@ -5,6 +5,7 @@ use super::{check_flags, write::check_size};
 use crate::call::{Call, AT_FDCWD};
 use fs::{File, Kind, PathOp, SyncRange};
 use machine::{errno::Result, Errno, PAGE_BITS, PAGE_SIZE};
+use messages::inspect::RunState;
 
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
@@ -20,16 +21,19 @@ const ADVICE_MAX: i32 = 5;
 const ADVICE_WILLNEED: i32 = 3;
 
 pub(crate) async fn fsync(call: &mut Call<'_>) -> Result<u64> {
+    let _waits = call.thread.waits(RunState::Uninterruptible);
     call.file(0).await?.sync(false).await?;
     Ok(0)
 }
 
 pub(crate) async fn fdatasync(call: &mut Call<'_>) -> Result<u64> {
+    let _waits = call.thread.waits(RunState::Uninterruptible);
     call.file(0).await?.sync(true).await?;
     Ok(0)
 }
 
 pub(crate) async fn sync(call: &mut Call<'_>) -> Result<u64> {
+    let _waits = call.thread.waits(RunState::Uninterruptible);
     call.at_path(AT_FDCWD, b"", PathOp::Sync).await?;
     Ok(0)
 }
@@ -55,6 +59,7 @@ pub(crate) async fn sync_file_range(call: &mut Call<'_>) -> Result<u64> {
     let has = |flag: u32| flags & flag != 0;
     let end = if len == 0 { i64::MAX as u64 } else { (offset + len) as u64 };
     let (waits_before, writes, waits_after) = (has(SYNC_WAIT_BEFORE), has(SYNC_WRITE), has(SYNC_WAIT_AFTER));
+    let _waits = call.thread.waits(RunState::Uninterruptible);
     file.sync_range(SyncRange { start: offset as u64, end, waits_before, writes, waits_after }).await?;
     Ok(0)
 }
