@@ -20,6 +20,17 @@ pub enum Mode {
     Umt,
 }
 
+/// Who counts waits, and tells of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counting {
+    /// Cob's kernel, and it tells of each.
+    EachEvent,
+    /// It tells only of CPUs that have nothing to run (UMT_IDLE).
+    IdleOnly,
+    /// A program of BPF in Linux.
+    Bpf,
+}
+
 /// Which of the schedulers that come with the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -31,6 +42,7 @@ pub enum Policy {
 /// How a runtime is made.
 pub struct Builder {
     mode: Option<Mode>,
+    counting: Counting,
     policy: Policy,
     own: Option<Box<dyn Schedule>>,
     cpus: Option<Vec<usize>>,
@@ -44,6 +56,7 @@ impl Default for Builder {
     fn default() -> Self {
         Builder {
             mode: None,
+            counting: Counting::EachEvent,
             policy: Policy::Fifo,
             own: None,
             cpus: None,
@@ -56,7 +69,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// What the environment says: COB_TASKS (`baseline` or `umt`), COB_TASKS_SCHEDULER (`fifo`, `lifo` or `locality`), COB_TASKS_WORKERS_PER_CPU,
+    /// What the environment says: COB_TASKS (`baseline`, `umt`, `umt-idle`, or for root of Linux `bpf`), COB_TASKS_SCHEDULER (`fifo`, `lifo` or `locality`), COB_TASKS_WORKERS_PER_CPU,
     /// COB_TASKS_THREADS_PER_CPU.
     pub fn from_environment() -> Builder {
         let variable = |name: &str| std::env::var(name).unwrap_or_default();
@@ -64,8 +77,10 @@ impl Builder {
         match variable("COB_TASKS").as_str() {
             "baseline" => builder.mode = Some(Mode::Baseline),
             "umt" => builder.mode = Some(Mode::Umt),
+            "umt-idle" => (builder.mode, builder.counting) = (Some(Mode::Umt), Counting::IdleOnly),
+            "bpf" => (builder.mode, builder.counting) = (Some(Mode::Umt), Counting::Bpf),
             "" => {}
-            other => eprintln!("cob-tasks: COB_TASKS={other}: expected baseline or umt"),
+            other => eprintln!("cob-tasks: COB_TASKS={other}: expected baseline, umt, umt-idle or bpf"),
         }
         match variable("COB_TASKS_SCHEDULER").as_str() {
             "lifo" => builder.policy = Policy::Lifo,
@@ -88,6 +103,13 @@ impl Builder {
     /// None, and nothing in the environment: user-monitored threads where there are any.
     pub fn mode(mut self, mode: Option<Mode>) -> Builder {
         self.mode = mode;
+        self
+    }
+
+    /// With user-monitored threads: leaders are woken only when a CPU has nothing to run and no worker of it can go on, not by each wait (UMT_IDLE). The first runtime
+    /// of a process that uses its counters decides.
+    pub fn idle_only(mut self, idle_only: bool) -> Builder {
+        self.counting = if idle_only { Counting::IdleOnly } else { Counting::EachEvent };
         self
     }
 
@@ -143,7 +165,7 @@ impl Builder {
         numbers.truncate(self.at_most_cpus);
         let counted = match self.mode {
             Some(Mode::Baseline) => None,
-            wanted => match process::cpus() {
+            wanted => match process::cpus(self.counting) {
                 Ok(counted) => Some(counted),
                 Err(error) => {
                     let taken = error.raw_os_error() == Some(libc::EBUSY);
@@ -156,13 +178,17 @@ impl Builder {
                 }
             },
         };
-        let monitor = if counted.is_some() { Monitor::Kernel } else { Monitor::Nobody };
+        let monitor = match (&counted, self.counting) {
+            (None, _) => Monitor::Nobody,
+            (Some(_), Counting::Bpf) => Monitor::Bpf,
+            (Some(_), _) => Monitor::Kernel,
+        };
         let groups = topology::groups(&numbers);
         let cpu = |(number, group): (&usize, &usize)| {
             let counted = counted.as_ref().and_then(|counted| counted.get(*number)).cloned();
-            counted.map_or_else(|| Cpu::new(*number, *group, None, monitor).map(Arc::new), Ok)
+            counted.unwrap_or_else(|| Arc::new(Cpu::new(*number, *group, None)))
         };
-        let cpus = numbers.iter().zip(&groups).map(cpu).collect::<io::Result<Vec<Arc<Cpu>>>>()?;
+        let cpus = numbers.iter().zip(&groups).map(cpu).collect::<Vec<Arc<Cpu>>>();
         let queue: Box<dyn Schedule> = match (self.own, self.policy) {
             (Some(own), _) => own,
             (None, Policy::Fifo) => Box::new(Fifo::default()),

@@ -1,8 +1,7 @@
 //! What the runtime knows of a CPU.
 
-use crate::{monitor::Monitor, sys};
+use crate::sys;
 use std::{
-    io,
     os::fd::OwnedFd,
     sync::atomic::{AtomicBool, AtomicU32, Ordering::*},
 };
@@ -21,19 +20,17 @@ pub(crate) struct Cpu {
 }
 
 /// Who sleeps on a counter waits for its descriptor; who only looks reads the sums, without a system call.
-struct Counter {
-    file: OwnedFd,
-    sums: sys::Sums,
+pub(crate) struct Counter {
+    pub file: OwnedFd,
+    pub sums: sys::Sums,
+    /// If `file` is this ring buffer, and no eventfd.
+    pub ring: Option<sys::bpf::Ring>,
 }
 
 impl Cpu {
-    pub fn new(number: usize, group: usize, counter: Option<OwnedFd>, monitor: Monitor) -> io::Result<Cpu> {
-        let counter = match counter {
-            Some(file) => Some(Counter { sums: monitor.sums(&file, number)?, file }),
-            None => None,
-        };
+    pub fn new(number: usize, group: usize, counter: Option<Counter>) -> Cpu {
         // Each CPU begins with a worker, which has not begun yet.
-        Ok(Cpu { number, group, counter, seen: AtomicU32::new(0), scheduled: AtomicBool::new(true) })
+        Cpu { number, group, counter, seen: AtomicU32::new(0), scheduled: AtomicBool::new(true) }
     }
 
     /// What a leader waits for.
@@ -43,7 +40,11 @@ impl Cpu {
 
     /// Empties what a leader waits for, so that it can wait anew. Before it looks: what is counted afterwards wakes it again.
     pub fn hear(&self) {
-        self.file().map(sys::take);
+        match &self.counter {
+            Some(Counter { ring: Some(ring), .. }) => ring.take_all(),
+            Some(Counter { file, .. }) => _ = sys::take(file),
+            None => {}
+        }
     }
 
     /// Looks at what has happened. Answers how many of its workers can go on.
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn an_old_look_that_comes_late_is_no_news() {
-        let cpu = Cpu::new(0, 0, None, Monitor::Nobody).unwrap();
+        let cpu = Cpu::new(0, 0, None);
         assert!(cpu.advance(5) && cpu.advance(6) && !cpu.advance(5) && !cpu.advance(6));
         // The sums begin anew after 2^32.
         cpu.seen.store(u32::MAX, SeqCst);

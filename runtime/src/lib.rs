@@ -15,6 +15,7 @@
 //!
 //! The environment chooses: see [`Builder::from_environment`].
 
+mod bpf;
 mod builder;
 mod c;
 mod central;

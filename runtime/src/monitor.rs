@@ -1,7 +1,6 @@
 //! Who tells the runtime that its threads wait.
 
-use crate::{cpu::Cpu, sys};
-use std::{io, os::fd::OwnedFd};
+use crate::{bpf, cpu::Cpu, sys};
 
 /// Who counts on the counters of the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +9,8 @@ pub(crate) enum Monitor {
     Nobody,
     /// The kernel.
     Kernel,
+    /// A program of BPF in Linux.
+    Bpf,
     /// The runtime itself, and the tasks of a test: as the kernel would.
     #[cfg(test)]
     Test,
@@ -21,23 +22,15 @@ pub(crate) const BLOCK: u64 = 1;
 pub(crate) const UNBLOCK: u64 = 1 << 32;
 
 impl Monitor {
-    /// Where it counts what happens on a CPU.
-    pub fn sums(self, counter: &OwnedFd, cpu: usize) -> io::Result<sys::Sums> {
-        match self {
-            #[cfg(test)]
-            Monitor::Test => Ok(sys::Sums::new()),
-            _ => sys::Sums::map(counter, cpu),
-        }
-    }
-
     /// The calling thread is counted from now on, or no more.
-    pub fn watch(self, _cpu: &Cpu, on: bool) {
+    pub fn watch(self, cpu: &Cpu, on: bool) {
         match self {
             Monitor::Nobody => {}
             // It fails only before umt_enable and after execve.
             Monitor::Kernel => _ = sys::umt_monitor(on),
+            Monitor::Bpf => bpf::watch(cpu.number, on),
             #[cfg(test)]
-            Monitor::Test => _cpu.count(if on { UNBLOCK } else { BLOCK }),
+            Monitor::Test => cpu.count(if on { UNBLOCK } else { BLOCK }),
         }
     }
 

@@ -4,7 +4,15 @@
 //! among those that can go on. That each keeps at least one worker there while it has tasks is `Worker::surrender`'s business. An event is
 //! read by one thread of one runtime, so it tells the others when a CPU stalls.
 
-use crate::{cpu::Cpu, monitor::Monitor, runtime::Shared, sys, task::lock, topology};
+use crate::{
+    bpf,
+    builder::Counting,
+    cpu::{Counter, Cpu},
+    runtime::Shared,
+    sys,
+    task::lock,
+    topology,
+};
 use std::{
     io,
     sync::{
@@ -25,17 +33,27 @@ static RUNTIMES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// How many there are in [`RUNTIMES`].
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// All CPUs of the machine with their counters, by their numbers.
-pub(crate) fn cpus() -> io::Result<Vec<Arc<Cpu>>> {
+/// All CPUs of the machine with their counters, by their numbers. How they count is said by who asks first.
+pub(crate) fn cpus(counting: Counting) -> io::Result<Vec<Arc<Cpu>>> {
     let mut process = lock(&PROCESS);
     if let Some(process) = process.as_ref().filter(|process| process.id == std::process::id()) {
         return Ok(process.cpus.clone());
     }
-    let counters = sys::umt_enable()?;
+    let counters: Vec<Counter> = match counting {
+        Counting::Bpf => {
+            let counters = bpf::start(sys::most_cpus())?;
+            counters.into_iter().map(|(file, sums, ring)| Counter { file, sums, ring: Some(ring) }).collect()
+        }
+        _ => {
+            let files = sys::umt_enable(counting == Counting::IdleOnly)?.into_iter().enumerate();
+            let counter = |(cpu, file)| Ok(Counter { sums: sys::Sums::map(&file, cpu)?, file, ring: None });
+            files.map(counter).collect::<io::Result<_>>()?
+        }
+    };
     let groups = topology::groups(&(0..counters.len()).collect::<Vec<_>>());
     let cpus = counters.into_iter().zip(groups).enumerate();
-    let cpus = cpus.map(|(number, (counter, group))| Cpu::new(number, group, Some(counter), Monitor::Kernel));
-    let cpus = cpus.map(|cpu| cpu.map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+    let cpus = cpus.map(|(number, (counter, group))| Arc::new(Cpu::new(number, group, Some(counter))));
+    let cpus: Vec<Arc<Cpu>> = cpus.collect();
     *process = Some(Process { id: std::process::id(), cpus: cpus.clone() });
     Ok(cpus)
 }

@@ -80,7 +80,8 @@ impl Handle {
     }
 }
 
-/// Runs both, if another worker has time at the same time, and then all tasks that they have made.
+/// Runs both, if another worker has time at the same time, and then all tasks that they have made. Each is a task of its own, and regions order the children of one
+/// task: what the one makes and what the other makes is not ordered.
 ///
 /// # Panics
 /// With what one of them has panicked with, after both have ended; outside of a task.

@@ -1,15 +1,21 @@
 //! System calls. All `unsafe` of the library but for the C interface and the lifetimes of scopes is here.
 
+pub mod bpf;
+
 use std::{
     io::{Error, Result},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    sync::atomic::{AtomicU64, Ordering::Acquire},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, SeqCst},
+    },
     time::Duration,
 };
 
 const UMT_ENABLE: libc::c_long = 0xc0b0;
 const UMT_CONTROL: libc::c_long = 0xc0b1;
 const UMT_SET: u32 = 2;
+const UMT_IDLE: u32 = 1;
 /// CPUs that a mask has room for.
 pub const MOST_CPUS: usize = libc::CPU_SETSIZE as usize;
 
@@ -20,11 +26,12 @@ fn check(result: libc::c_long) -> Result<libc::c_long> {
     }
 }
 
-/// umt_enable (include/cob/umt.h): the counters of this process, by CPU. ENOSYS on Linux.
-pub fn umt_enable() -> Result<Vec<OwnedFd>> {
+/// umt_enable (include/cob/umt.h): the counters of this process, by CPU; `idle_only`: they tell only of CPUs that have nothing to run. ENOSYS on Linux.
+pub fn umt_enable(idle_only: bool) -> Result<Vec<OwnedFd>> {
     let mut fds = [-1 as RawFd; MOST_CPUS];
+    let flags = if idle_only { UMT_IDLE } else { 0 };
     // SAFETY: the kernel writes at most as many descriptors as the array has room for.
-    let count = check(unsafe { libc::syscall(UMT_ENABLE, fds.as_mut_ptr(), fds.len(), 0) })?;
+    let count = check(unsafe { libc::syscall(UMT_ENABLE, fds.as_mut_ptr(), fds.len(), flags) })?;
     // SAFETY: these descriptors are new, and nobody else's.
     Ok(fds[..count as usize].iter().map(|&fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect())
 }
@@ -32,7 +39,7 @@ pub fn umt_enable() -> Result<Vec<OwnedFd>> {
 /// What the kernel counts on a CPU (`struct umt_sums` of include/cob/umt.h), mapped for as long as the process lives: blocks in the lower half, unblocks in the upper,
 /// each modulo 2^32.
 #[derive(Clone, Copy)]
-pub struct Sums(&'static AtomicU64);
+pub struct Sums(pub(super) &'static AtomicU64);
 
 impl Sums {
     /// By the descriptor of the CPU's counter.
@@ -54,10 +61,9 @@ impl Sums {
         Sums(Box::leak(Box::default()))
     }
 
-    /// Counts as the kernel would.
-    #[cfg(test)]
+    /// Counts where not only the kernel does.
     pub fn add(&self, what: u64) {
-        self.0.fetch_add(what, std::sync::atomic::Ordering::Release);
+        self.0.fetch_add(what, SeqCst);
     }
 
     /// Blocks and unblocks so far.
@@ -102,6 +108,12 @@ pub fn add(fd: &OwnedFd, value: u64) {
 pub fn thread_id() -> i32 {
     // SAFETY: no memory is passed.
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
+}
+
+/// CPUs that there can be.
+pub fn most_cpus() -> usize {
+    // SAFETY: no memory is passed.
+    unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.max(1) as usize
 }
 
 /// CPUs that this thread may use.

@@ -6,12 +6,13 @@ mod limit;
 
 use crate::{
     central::Guarded,
-    cpu::Cpu,
+    cpu::{Counter, Cpu},
     for_each, join, join_context,
     monitor::{Monitor, BLOCK, UNBLOCK},
     run_another,
     runtime::Limits,
-    scope, spawn, task, taskwait, worker, worker_number, Builder, Fifo, Mode, Policy, Ready, Region, Runtime, Schedule,
+    scope, spawn, sys, task, taskwait, worker, worker_number, Builder, Fifo, Mode, Policy, Ready, Region, Runtime,
+    Schedule,
 };
 use std::{
     panic::{catch_unwind, AssertUnwindSafe},
@@ -168,8 +169,8 @@ fn more_workers_than_cpus_are_made_where_tasks_wait_for_tasks() {
 }
 
 fn counted(cpus: usize) -> Vec<Arc<Cpu>> {
-    let counter = || Some(crate::sys::event_fd().unwrap());
-    (0..cpus).map(|number| Arc::new(Cpu::new(number, 0, counter(), Monitor::Test).unwrap())).collect()
+    let counter = || Counter { file: sys::event_fd().unwrap(), sums: sys::Sums::new(), ring: None };
+    (0..cpus).map(|number| Arc::new(Cpu::new(number, 0, Some(counter())))).collect()
 }
 
 /// A runtime on these CPUs whose threads a test counts as the kernel would.

@@ -1,7 +1,7 @@
 // `cob bench umt`: programs of the task runtime (runtime/examples) on a slow disk with ext4, /dev/vda. The same static binary is /init of the same initramfs on Cob and on
 // Linux, with the programs in /umt.
 //
-// Its words are `row:mode`, with the mode `umt`, `baseline` or `tN` (N threads a CPU). Prints for each `RUN row:mode JSON`, with the line of JSON that the program printed, then `BENCH-END`. What fails is
+// Its words are `row:mode`, with the mode `umt`, `umt-idle`, `baseline`, `bpf` (Linux) or `tN` (N threads a CPU). Prints for each `RUN row:mode JSON`, with the line of JSON that the program printed, then `BENCH-END`. What fails is
 // `FAILED ...`.
 #include "../common/program.h"
 #include <sys/mount.h>
@@ -13,7 +13,7 @@ static const struct row {
     const char *name, *words[8];
 } rows[] = {
     {"S1", {"/umt/synthetic", DISK "/file", "S1", "tasks=100", "bytes=33554432"}},
-    {"S2", {"/umt/synthetic", DISK "/file", "S2", "tasks=60", "bytes=33554432"}},
+    {"S2", {"/umt/synthetic", DISK "/file", "S2", "tasks=60", "operations=450", "bytes=33554432"}},
     {"S3-60", {"/umt/synthetic", DISK "/file", "S3", "tasks=60", "bytes=33554432"}},
     {"S3-240", {"/umt/synthetic", DISK "/file", "S3", "tasks=240", "bytes=33554432"}},
     {"S3-720", {"/umt/synthetic", DISK "/file", "S3", "tasks=720", "bytes=33554432"}},
@@ -29,7 +29,7 @@ static const struct row {
 
 static void environment(const char *mode) {
     setenv("UMT_SAMPLE", "1", 1);
-    setenv("COB_TASKS", strcmp(mode, "umt") ? "baseline" : "umt", 1);
+    setenv("COB_TASKS", mode[0] == 'u' || mode[0] == 'b' ? mode : "baseline", 1);
     setenv("COB_TASKS_THREADS_PER_CPU", mode[0] == 't' ? mode + 1 : "1", 1);
 }
 
@@ -77,6 +77,14 @@ static void word(const char *word) {
 int main(int argc, char **argv) {
     mount_all();
     load_disk_modules("/dev/vda");
+    // For `bpf`.
+    if (access("/proc/cob", F_OK)) {
+        // They may be there.
+        mkdir("/sys", 0755);
+        mkdir("/sys/kernel", 0755);
+        mkdir("/sys/kernel/tracing", 0755);
+        MUST(!mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, NULL));
+    }
     MUST((!mkdir(DISK, 0755) || errno == EEXIST) && !mount("/dev/vda", DISK, "ext4", 0, NULL));
     for (int at = 1; at < argc; at++)
         word(argv[at]);

@@ -150,12 +150,13 @@ fn variants(systems: &[System]) -> Vec<Variant> {
             threads,
         };
         let modes: &[(&'static str, &str, Option<f64>)] = match system.is_linux() {
-            false => &[("baseline", "baseline", Some(1.0)), ("umt", "UMT", None)],
+            false => &[("baseline", "baseline", Some(1.0)), ("umt", "UMT", None), ("umt-idle", "UMT_IDLE", None)],
             true => &[
                 ("t1", "1 thread a CPU", Some(1.0)),
                 ("t2", "2 threads", Some(2.0)),
                 ("t8", "8 threads", Some(8.0)),
                 ("t50", "50 threads", Some(50.0)),
+                ("bpf", "UMT by BPF", None),
             ],
         };
         modes.iter().copied().map(variant).collect::<Vec<_>>()

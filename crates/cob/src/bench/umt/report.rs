@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{json, Value};
 
 use super::papers::paper;
-use super::{Outcome, Results, Row};
+use super::{Outcome, Results, Row, Variant};
 use crate::bench::plot::{Line, Panel, Plot};
 use crate::bench::sample::Sample;
 use crate::bench::table::{aligned_page, duration, factor, page, Table};
@@ -61,11 +61,11 @@ impl Results {
         )
     }
 
-    /// The baseline of the same system; None: it is none of Cob's.
+    /// The same system with one thread a CPU, of what has no number of threads.
     fn baseline(&self, variant: usize) -> Option<usize> {
-        let system = self.variants[variant].system;
-        (self.variants[variant].mode == "umt")
-            .then(|| self.variants.iter().position(|other| other.system == system && other.mode == "baseline"))?
+        let Variant { system, threads, .. } = self.variants[variant];
+        let is_baseline = |other: &Variant| other.system == system && other.threads == Some(1.0);
+        threads.is_none().then(|| self.variants.iter().position(is_baseline))?
     }
 
     /// Linux with the number of threads that suits the row best.
@@ -131,7 +131,7 @@ impl Results {
             let paper = paper(row);
             let of_paper = |two: [f64; 2]| match self.variants[at].mode {
                 "baseline" => two[0],
-                "umt" => two[1],
+                "umt" | "umt-idle" => two[1],
                 _ => f64::NAN,
             };
             vec![
@@ -217,7 +217,6 @@ pub fn plot(results: &Results) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Variant;
     use super::*;
     use std::collections::BTreeMap;
 
