@@ -84,9 +84,9 @@ impl Disk {
             _ => SECTOR as u32,
         };
         let physical = field(feature::TOPOLOGY, 24, 1).min(8) as u32;
-        let most_pieces = match field(feature::SEGMENTS, 12, 4) as usize {
-            0 => queues.most_pieces(),
-            most => most.min(queues.most_pieces()),
+        let most_segments = match field(feature::SEGMENTS, 12, 4) as usize {
+            0 => queues.most_segments(),
+            most => most.min(queues.most_segments()),
         };
         let mut limits = BlockLimits {
             sectors: number(configuration, 0, 8),
@@ -95,7 +95,8 @@ impl Disk {
             read_only: has(feature::READ_ONLY),
             caches_writes: has(feature::FLUSH),
             most_bytes: MOST_BYTES,
-            most_pieces,
+            most_pieces: 0,
+            most_segments,
             queues: queues.queues(),
             depth: DEPTH,
             most_discarded: field(feature::DISCARD, 36, 4) as u32,
@@ -173,7 +174,7 @@ impl Disk {
         match op {
             BlockOp::Read | BlockOp::Write => {
                 self.check(op, sector, pages.len() as u64)?;
-                if pages.as_slice().len() > self.limits.most_pieces {
+                if pages.segments() > self.limits.most_segments {
                     return Err(Errno::EINVAL);
                 }
                 let kind = if op == BlockOp::Read { kind::READ } else { kind::WRITE };

@@ -55,7 +55,7 @@ impl PageQueue for Bytes {
         Box::pin(std::future::ready(Ok(self.status)))
     }
 
-    fn most_pieces(&self) -> usize {
+    fn most_segments(&self) -> usize {
         3
     }
 }
@@ -93,11 +93,11 @@ fn a_disk_says_what_it_is() {
     assert_eq!((limits.sectors, limits.block, limits.physical_block), (8, 512, 4096));
     assert_eq!((limits.most_discarded, limits.most_zeroed, limits.caches_writes), (2, 4, true));
     assert_eq!(limits.serial, b"a disk");
-    assert_eq!((limits.most_pieces, limits.queues), (2, 1));
+    assert_eq!((limits.most_segments, limits.queues), (2, 1));
     let (_, plain) = disk(0, OK);
     let limits = plain.limits();
     assert_eq!(
-        (limits.physical_block, limits.most_discarded, limits.most_zeroed, limits.caches_writes, limits.most_pieces),
+        (limits.physical_block, limits.most_discarded, limits.most_zeroed, limits.caches_writes, limits.most_segments),
         (512, 0, 0, false, 3)
     );
 }

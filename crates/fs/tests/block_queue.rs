@@ -33,6 +33,7 @@ const LIMITS: BlockLimits = BlockLimits {
     caches_writes: true,
     most_bytes: 64 * 512,
     most_pieces: 0,
+    most_segments: 0,
     queues: 1,
     depth: 1,
     most_discarded: 0,
@@ -328,8 +329,9 @@ fn random_requests_are_carried_out_once_each_and_what_is_read_was_there() {
         let scheduler = if seed % 2 == 0 { Scheduler::None } else { Scheduler::Deadline };
         let most_pieces = [0, 5, 9][random.below(3) as usize];
         let depth = [0, 1, 2, 7][random.below(4) as usize];
-        let bench = Bench::new(scheduler, BlockLimits { most_pieces, depth, ..LIMITS });
-        let most_sectors = if most_pieces == 0 { 8 } else { 5 };
+        let most_segments = [0, 5, 7][random.below(3) as usize];
+        let bench = Bench::new(scheduler, BlockLimits { most_pieces, most_segments, depth, ..LIMITS });
+        let most_sectors = if most_pieces == 0 && most_segments == 0 { 8 } else { 5 };
         bench.set("nr_requests", 4 + random.below(20));
         bench.device.bad.lock().unwrap().extend((0..random.below(3)).map(|_| random.below(60)));
         let bad = bench.device.bad.lock().unwrap().clone();

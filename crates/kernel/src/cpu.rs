@@ -86,16 +86,16 @@ fn work(kernel: &'static Kernel) -> ! {
         }
         let now = kernel.system.now();
         kernel.scheduler.end_idle(now - began);
-        if found {
-            mail = true;
-            patience.found();
-        }
-        if found || told {
-            continue;
-        }
+        mail |= found;
+        let rang = kernel.endpoint.has_mail() || platform::events().intersects(Events::DOORBELL | Events::KICK);
         let rung = platform::rung_at();
-        let came = if (began..now).contains(&rung) { rung } else { now };
-        patience.halted(came - began);
+        match (rang, found) {
+            _ if told => {}
+            (false, _) => patience.interrupted(),
+            (true, true) => patience.found(),
+            (true, false) if (began..now).contains(&rung) => patience.halted(rung - began),
+            (true, false) => patience.halted(now - began),
+        }
     }
 }
 
@@ -109,7 +109,7 @@ fn look_out(kernel: &'static Kernel, until: u64) -> bool {
     kernel.endpoint.start_polling();
     loop {
         platform::accept_interrupts();
-        if kernel.endpoint.has_mail() || platform::has_events() {
+        if kernel.endpoint.has_mail() || !platform::events().is_empty() {
             return true;
         }
         if kernel.system.now() >= until {

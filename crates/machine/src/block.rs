@@ -25,6 +25,8 @@ pub struct BlockLimits {
     pub most_bytes: usize,
     /// Pieces of pages of one read or write, at most; 0: any number.
     pub most_pieces: usize,
+    /// Runs of adjoining memory that they are, at most ([`Pieces::segments`]); 0: any number.
+    pub most_segments: usize,
     /// Queues that it takes requests from, one for each CPU; 0 is as good as 1.
     pub queues: usize,
     /// Requests of a queue that it works on at the same time; 0: any number.
@@ -69,17 +71,30 @@ pub struct Piece {
     pub bytes: usize,
 }
 
+impl Piece {
+    /// Where in the machine's memory it begins.
+    fn start(&self) -> u64 {
+        self.frame.address() + self.offset as u64
+    }
+
+    /// Whether `next` lies behind it in the machine's memory.
+    fn adjoins(&self, next: &Piece) -> bool {
+        self.start() + self.bytes as u64 == next.start()
+    }
+}
+
 /// Pieces of pages, one after the other. It has a count of each frame, so none goes while a request has them.
 pub struct Pieces {
     memory: Arc<dyn Memory>,
     pieces: Vec<Piece>,
     bytes: usize,
+    segments: usize,
 }
 
 impl Pieces {
     /// None.
     pub fn none(memory: &Arc<dyn Memory>) -> Pieces {
-        Pieces { memory: memory.clone(), pieces: Vec::new(), bytes: 0 }
+        Pieces { memory: memory.clone(), pieces: Vec::new(), bytes: 0, segments: 0 }
     }
 
     /// Adds a piece of a page that somebody keeps here until this returns.
@@ -87,7 +102,13 @@ impl Pieces {
         debug_assert!(piece.offset + piece.bytes <= PAGE_SIZE);
         self.memory.retain(piece.frame);
         self.bytes += piece.bytes;
+        self.segments += usize::from(!self.continues(&piece));
         self.pieces.push(piece);
+    }
+
+    /// Whether `next`, behind them, makes their last segment longer.
+    pub fn continues(&self, next: &Piece) -> bool {
+        self.pieces.last().is_some_and(|last| last.adjoins(next))
     }
 
     /// How many bytes they are.
@@ -102,8 +123,26 @@ impl Pieces {
 
     /// Adds those of `other` behind.
     pub fn append(&mut self, mut other: Pieces) {
+        self.segments = self.segments_with(&other);
         self.bytes += core::mem::take(&mut other.bytes);
         self.pieces.append(&mut other.pieces);
+    }
+
+    /// How many runs of adjoining memory they are: so many addresses a device needs for them.
+    pub fn segments(&self) -> usize {
+        self.segments
+    }
+
+    /// The same, with `next` behind them.
+    pub fn segments_with(&self, next: &Pieces) -> usize {
+        let joined = next.pieces.first().is_some_and(|first| self.continues(first));
+        self.segments + next.segments - usize::from(joined)
+    }
+
+    /// Where each segment begins in the machine's memory, and its bytes.
+    pub fn each_segment(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
+        let runs = self.pieces.chunk_by(Piece::adjoins);
+        runs.map(|run| (run[0].start(), run.iter().map(|piece| piece.bytes).sum()))
     }
 
     /// Each of them.
@@ -133,7 +172,7 @@ impl Pieces {
 impl Clone for Pieces {
     fn clone(&self) -> Self {
         self.pieces.iter().for_each(|piece| self.memory.retain(piece.frame));
-        Pieces { memory: self.memory.clone(), pieces: self.pieces.clone(), bytes: self.bytes }
+        Pieces { memory: self.memory.clone(), pieces: self.pieces.clone(), bytes: self.bytes, segments: self.segments }
     }
 }
 

@@ -32,11 +32,11 @@ pub trait PageQueue: Send + Sync {
     ///
     /// Dropping the future does not call the request back. The device still carries it out, and the frames stay counted until it has answered.
     ///
-    /// EINVAL: there are more pieces than [`PageQueue::most_pieces`]. EIO: the device is out of order.
+    /// EINVAL: they are more segments than [`PageQueue::most_segments`]. EIO: the device is out of order.
     fn submit(&self, header: Vec<u8>, pieces: Pieces, device_writes: bool) -> BoxFuture<'_, Result<u8>>;
 
-    /// Pieces of one request, at most.
-    fn most_pieces(&self) -> usize;
+    /// Runs of adjoining memory in one request, at most ([`Pieces::segments`]).
+    fn most_segments(&self) -> usize;
 
     /// How many queues it has. A request takes that of the CPU which sends it.
     fn queues(&self) -> usize {

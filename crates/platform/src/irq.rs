@@ -41,9 +41,9 @@ pub fn take_events() -> Events {
     Events::from_bits_truncate(percpu::current().take_events())
 }
 
-/// Whether [`take_events`] would say something.
-pub fn has_events() -> bool {
-    percpu::current().events.load(Relaxed) != 0
+/// What [`take_events`] would say.
+pub fn events() -> Events {
+    Events::from_bits_truncate(percpu::current().events.load(Relaxed))
 }
 
 pub(crate) fn note(event: Events) {

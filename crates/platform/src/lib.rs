@@ -73,7 +73,7 @@ pub use instance::{cpu, kernel, plan, ring_doorbell, rung_at, shared_cpu};
 #[cfg(target_os = "none")]
 use instance::{has_board, image_end, set_has_board, set_kernel, set_plan};
 #[cfg(target_os = "none")]
-pub use irq::{has_events, idle, take_events, Events};
+pub use irq::{events, idle, take_events, Events};
 #[cfg(target_os = "none")]
 pub use kmap::{audit_kernel_mappings, map_mmio, map_shared, SharedRegion};
 #[cfg(target_os = "none")]

@@ -6,7 +6,7 @@
 //! came soon after a halt, or while it looked, and shrinks when it came late. (haltpoll learns nothing from work that comes
 //! while it looks: a CPU that is left alone once between answers that come soon would look less and less, and halt where
 //! it should not.) Who has asked another kernel for pages, has sent a thread there or was told that one comes need not guess: the answer, or the thread, mostly
-//! comes at once.
+//! comes at once. From devices and the timer, which interrupt a halted CPU as soon as one that looks, nothing is learned but that.
 //!
 //! Soon is when somebody rang, not when this CPU was awake: waking up may take longer than it pays to look, and two CPUs that
 //! wake each other would halt for ever.
@@ -35,6 +35,12 @@ impl Patience {
         self.ns = (self.ns * 2).min(MOST_NS);
     }
 
+    /// A device or the timer ended the wait. It interrupts a CPU that looks out as it does one that is halted, so there was nothing to look out for: a virtual machine's disk
+    /// even answers later, if the host's CPUs are busy with looking.
+    pub fn interrupted(&mut self) {
+        self.halted(u64::MAX);
+    }
+
     /// Work came `ns` after the CPU had had nothing to do, and found it halted.
     pub fn halted(&mut self, ns: u64) {
         self.ns = match ns <= MOST_NS {
@@ -58,6 +64,15 @@ mod tests {
             patience.found();
         }
         assert_eq!(patience.ns(false), MOST_NS);
+    }
+
+    #[test]
+    fn nobody_looks_out_for_a_device() {
+        let mut patience = Patience::default();
+        (0..3).for_each(|_| patience.halted(60_000));
+        assert_eq!(patience.ns(false), MOST_NS);
+        (0..3).for_each(|_| patience.interrupted());
+        assert_eq!(patience.ns(false), 0);
     }
 
     #[test]

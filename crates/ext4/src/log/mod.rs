@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use format::{escape, Form, LogSuperblock, Tag};
 
 /// A write is of at most so many bytes.
-const WRITE_BYTES: usize = 256 << 10;
+const WRITE_BYTES: usize = 1 << 20;
 
 /// Where blocks of the journal are: the first of a run in the journal, how many, and the first on the disk.
 pub(crate) type JournalRun = (u32, u32, u64);

@@ -141,7 +141,7 @@ impl BlockFile {
             raw::BLKBSZGET => answer_int(data, PAGE_SIZE),
             raw::BLKROGET => answer_int(data, limits.read_only.into()),
             raw::BLKROTATIONAL => *data = u16::from(settings.is_rotational()).to_ne_bytes().to_vec(),
-            raw::BLKSECTGET => *data = ((volume.queue().most().0 as u64 / SECTOR) as u16).to_ne_bytes().to_vec(),
+            raw::BLKSECTGET => *data = ((volume.queue().most().bytes as u64 / SECTOR) as u16).to_ne_bytes().to_vec(),
             raw::BLKRAGET | raw::BLKFRAGET => {
                 answer_long(data, settings.get("read_ahead_kb", &limits) * 1024 / SECTOR);
             }

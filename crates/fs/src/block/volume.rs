@@ -45,13 +45,17 @@ impl Content {
 
     /// Reads or writes `pages`, from a byte of the volume on: in as few requests as the disk can, all at once.
     async fn transfer(&self, op: BlockOp, offset: u64, pages: Frames<'_>) -> Result<()> {
-        let (most_bytes, most_pieces) = self.queue.most();
+        let most = self.queue.most();
         let mut parts: Vec<(u64, Pieces)> = Vec::new();
         let mut at = offset;
         for (frame, within, bytes) in pages.pieces() {
             let piece = Piece { frame, offset: within, bytes };
             match parts.last_mut() {
-                Some((_, part)) if part.len() + bytes <= most_bytes && part.as_slice().len() < most_pieces => {
+                Some((_, part))
+                    if part.len() + bytes <= most.bytes
+                        && part.as_slice().len() < most.pieces
+                        && (part.segments() < most.segments || part.continues(&piece)) =>
+                {
                     part.push(piece);
                 }
                 _ => {

@@ -3,7 +3,7 @@
 //! Blocks are found for pages when they are written back (delayed allocation), not before. So that there are some then, a page that becomes dirty reserves what it will need: nobody hears of a full
 //! disk after his write has been answered.
 
-use super::{errno, raise, ranges::Ranges, Shared};
+use super::{disk::Blocks, errno, raise, ranges::Ranges, Shared};
 use crate::{
     cache::{DirectUnits, RESERVED},
     file::Frames,
@@ -12,6 +12,7 @@ use crate::{
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
+    vec::Vec,
 };
 use core::{
     ops::Range,
@@ -20,14 +21,16 @@ use core::{
         Ordering::{Relaxed, SeqCst},
     },
 };
-use ext4::{Error, Time};
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, PAGE_SIZE};
+use ext4::{Error, Target, Time};
+use machine::{errno::Result, join_all, sync::Lock, BoxFuture, Errno, Frame, PAGE_SIZE};
 use spin::Once;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 /// Ranges of pages that are remembered as having their blocks.
 const KNOWN: usize = 256;
+/// Places that some bytes have, of which all are written at the same time.
+const TARGETS: usize = 16;
 
 /// See the module.
 pub struct Content {
@@ -261,29 +264,56 @@ impl Content {
         // Whole blocks: what a page has behind the end of the file is zero.
         let all = from.whole();
         while done < from.len() {
-            let at = offset + done as u64;
-            let number = u32::try_from(at / block).map_err(|_| Errno::EFBIG)?;
-            let blocks = ((from.len() - done) as u64).div_ceil(block) as u32;
-            let target = volume.place(self.number, number, blocks).await.map_err(errno)?;
-            let bytes = u64::from(target.blocks) * block;
-            self.shared.disk().write_from(target.place * block, all.part(done, bytes as usize)).await?;
-            done += bytes as usize;
-            let end = offset + done.min(from.len()) as u64;
-            let (first, last) = (u64::from(target.block), u64::from(target.block) + u64::from(target.blocks));
-            let time = self.take_modified();
-            let finds = !target.is_known() || end > self.shared.size_on_disk(self.number);
-            let settles = finds || time.is_some();
-            if settles {
-                let time = time.map(|time| Time { seconds: time.seconds, nanoseconds: time.nanoseconds });
-                volume.settle(self.number, target, end, time).await.map_err(errno)?;
+            // Where some of them go, and only then are they written: what lies together there is one request.
+            let (mut targets, mut end) = (Vec::new(), done);
+            while end < from.len() && targets.len() < TARGETS {
+                let number = u32::try_from((offset + end as u64) / block).map_err(|_| Errno::EFBIG)?;
+                let blocks = ((from.len() - end) as u64).div_ceil(block) as u32;
+                match volume.place(self.number, number, blocks).await {
+                    Ok(target) => {
+                        end += target.blocks as usize * block as usize;
+                        targets.push(target);
+                    }
+                    // What has a place is written.
+                    Err(_) if !targets.is_empty() => break,
+                    Err(error) => return Err(errno(error)),
+                }
             }
-            let blocks = self.state.lock().reserved.remove(first..last);
-            volume.unreserve(blocks);
-            match (finds, settles) {
-                (true, _) => self.note_change(),
-                (false, true) => self.note_time(),
-                (false, false) => {}
+            let mut at = done;
+            let write = |target: &Target<'_, _>| -> BoxFuture<'_, Result<()>> {
+                let bytes = target.blocks as usize * block as usize;
+                let part = all.part(at, bytes);
+                at += bytes;
+                let place = target.place * block;
+                Box::pin(async move { self.shared.disk().write_from(place, part).await })
+            };
+            let writes = join_all(targets.iter().map(write).collect());
+            let written = self.shared.disk().queue().plugged(writes).await;
+            for (target, written) in targets.into_iter().zip(written) {
+                written?;
+                done += target.blocks as usize * block as usize;
+                self.settle(target, offset + done.min(from.len()) as u64).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// The bytes of `target` have been written: the inode says where they are, and that the file ends at byte `end` at least.
+    async fn settle(&self, target: Target<'_, Blocks>, end: u64) -> Result<()> {
+        let (first, last) = (u64::from(target.block), u64::from(target.block) + u64::from(target.blocks));
+        let time = self.take_modified();
+        let finds = !target.is_known() || end > self.shared.size_on_disk(self.number);
+        let settles = finds || time.is_some();
+        if settles {
+            let time = time.map(|time| Time { seconds: time.seconds, nanoseconds: time.nanoseconds });
+            self.shared.volume.settle(self.number, target, end, time).await.map_err(errno)?;
+        }
+        let blocks = self.state.lock().reserved.remove(first..last);
+        self.shared.volume.unreserve(blocks);
+        match (finds, settles) {
+            (true, _) => self.note_change(),
+            (false, true) => self.note_time(),
+            (false, false) => {}
         }
         Ok(())
     }

@@ -59,10 +59,11 @@ impl Writer {
         (0..bytes.div_ceil(PAGE_SIZE).min(PAGES)).map_while(|_| self.services.frame().ok()).collect()
     }
 
-    async fn put(&self, at: u64, frames: &[Frame], bytes: &[u8]) -> Result<(), Errno> {
-        let memory = &*self.services.memory;
-        Frames::new(memory, frames, bytes.len()).put(bytes);
-        self.disk.write_from(at, Frames::new(memory, frames, bytes.len())).await
+    async fn put(&self, at: u64, frames: &[Frame], blocks: &[Bytes], bytes: usize) -> Result<(), Errno> {
+        let all = || Frames::new(&*self.services.memory, frames, bytes);
+        let mut to = all();
+        blocks.iter().for_each(|block| to.put(block));
+        self.disk.write_from(at, all()).await
     }
 
     async fn write(&self, start: u64, blocks: &[Bytes]) -> Result<(), Errno> {
@@ -76,11 +77,8 @@ impl Writer {
             let spare = if frames.is_empty() { Some(self.spare.lock().await) } else { None };
             let pages = spare.as_ref().map_or(&frames[..], |spare| core::slice::from_ref(&spare.frame));
             let (now, later) = rest.split_at((pages.len() * PAGE_SIZE / each).clamp(1, rest.len()));
-            let mut bytes = Vec::new();
-            bytes.try_reserve_exact(now.len() * each).map_err(|_| Errno::ENOMEM)?;
-            now.iter().for_each(|block| bytes.extend_from_slice(block));
-            self.put(at, pages, &bytes).await?;
-            at += bytes.len() as u64;
+            self.put(at, pages, now, now.len() * each).await?;
+            at += (now.len() * each) as u64;
             rest = later;
         }
         // Who reads the disk itself sees what is on it.

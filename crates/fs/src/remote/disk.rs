@@ -125,7 +125,8 @@ impl RemoteDisk {
     pub async fn find(remote: &Arc<Remote>, owner: KernelId, disk: u32) -> Result<RemoteDisk> {
         let mut limits = remote.endpoint.call(owner, DiskFind { disk }).await??;
         let most = |limit: usize, most: usize| if limit == 0 { most } else { limit.min(most) };
-        limits.most_pieces = most(limits.most_pieces, MOST_PIECES);
+        // The owner's frames lie anywhere, whatever the program's do.
+        limits.most_pieces = most(limits.most_segments, MOST_PIECES);
         limits.most_bytes = most(limits.most_bytes, MOST_PIECES * PAGE_SIZE);
         limits.depth = most(limits.depth, DEPTH);
         // That kernel chooses among the queues of the device.

@@ -112,6 +112,7 @@ impl BlockDevice for Slow {
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {
         assert!(pages.len() <= self.limits.most_bytes);
         assert!(self.limits.most_pieces == 0 || pages.as_slice().len() <= self.limits.most_pieces);
+        assert!(self.limits.most_segments == 0 || pages.segments() <= self.limits.most_segments);
         let state = &mut *self.state.lock().unwrap();
         let serial = state.answers.len();
         let given = Given { op, sector, pages, serial };

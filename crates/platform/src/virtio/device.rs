@@ -55,8 +55,8 @@ impl PageQueue for DiskQueues {
         self.mine().submit(header, pieces, device_writes)
     }
 
-    fn most_pieces(&self) -> usize {
-        self.0[0].most_pieces()
+    fn most_segments(&self) -> usize {
+        self.0[0].most_segments()
     }
 
     fn queues(&self) -> usize {

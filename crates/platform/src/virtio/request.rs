@@ -92,8 +92,8 @@ impl<H: DeviceMemory> RequestQueue<H> {
 
     /// See [`PageQueue::submit`].
     pub async fn transfer(&self, header: Vec<u8>, pieces: Pieces, device_writes: bool) -> Result<u8> {
-        let most = self.inner.lock().ring.most_pieces();
-        if header.is_empty() || header.len() > RequestPage::<H>::HEADER || pieces.as_slice().len() > most {
+        let most = self.inner.lock().ring.most_segments();
+        if header.is_empty() || header.len() > RequestPage::<H>::HEADER || pieces.segments() > most {
             return Err(Errno::EINVAL);
         }
         match self.send(Unsent::Pieces { header, pieces, device_writes }).await? {
@@ -265,7 +265,7 @@ impl<H: DeviceMemory + Send + Sync> PageQueue for RequestQueue<H> {
         Box::pin(self.transfer(header, pieces, device_writes))
     }
 
-    fn most_pieces(&self) -> usize {
-        self.inner.lock().ring.most_pieces()
+    fn most_segments(&self) -> usize {
+        self.inner.lock().ring.most_segments()
     }
 }

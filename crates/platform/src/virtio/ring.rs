@@ -9,7 +9,7 @@
 //!
 //! A chain takes a descriptor for each segment that is in one piece for the device. A chain of frames brings a page of its own ([`RequestPage`]) along, and if the device
 //! can read descriptors there (VIRTIO_F_INDIRECT_DESC) it takes only one in the ring. What is moved in is bounded
-//! ([`MOST_BYTES`], [`Ring::most_pieces`]), so that a chain fits into an empty ring however scattered it is.
+//! ([`MOST_BYTES`], [`Ring::most_segments`]), so that a chain fits into an empty ring however scattered it is.
 //!
 //! Descriptors are read by the device alone: which are free, and what a chain consists of, is kept beside them, so a device that writes there confuses only itself.
 //!
@@ -101,8 +101,8 @@ const TABLE_AT: usize = 64;
 impl<H: DeviceMemory> RequestPage<H> {
     /// Bytes that a header may have.
     pub const HEADER: usize = STATUS_AT;
-    /// Pieces for which there are descriptors beside those of header and status.
-    const MOST_PIECES: usize = (PAGE_SIZE - TABLE_AT) / DESCRIPTOR - 2;
+    /// Runs of adjoining memory for which there are descriptors beside those of header and status.
+    const MOST_SEGMENTS: usize = (PAGE_SIZE - TABLE_AT) / DESCRIPTOR - 2;
 
     /// None: there is no memory.
     pub fn new() -> Option<Self> {
@@ -154,9 +154,7 @@ impl<H: DeviceMemory> Buffers<H> {
             }
             Buffers::Pieces { page, header, pieces, device_writes } => {
                 say(page.0.address, *header, false);
-                for piece in pieces.as_slice() {
-                    say(piece.frame.address() + piece.offset as u64, piece.bytes, *device_writes);
-                }
+                pieces.each_segment().for_each(|(address, bytes)| say(address, bytes, *device_writes));
                 say(page.0.address + STATUS_AT as u64, 1, true);
             }
         }
@@ -247,11 +245,11 @@ impl<H: DeviceMemory> Ring<H> {
         Ok(Ring { shared, chains, free, next: [0; SIZE], available: 0, used: 0, indirect, doorbell })
     }
 
-    /// Pieces that a request for frames may have.
-    pub fn most_pieces(&self) -> usize {
+    /// Runs of adjoining memory that a request for frames may have.
+    pub fn most_segments(&self) -> usize {
         // Without indirect descriptors some requests are to fit beside each other.
         if self.indirect {
-            RequestPage::<H>::MOST_PIECES
+            RequestPage::<H>::MOST_SEGMENTS
         } else {
             SIZE / 2 - 2
         }

@@ -236,7 +236,7 @@ fn a_device_reads_and_writes_frames_where_they_are() {
         let (device, queue) = page_requests(indirect);
         let frames = Arc::new(Frames::default());
         let memory: Arc<dyn Memory> = frames.clone();
-        let most = queue.most_pieces();
+        let most = queue.most_segments();
         assert_eq!(most, if indirect { 250 } else { 62 });
         let written = numbered(&memory, most);
         let mut write: Status<'_> = queue.submit(b"header".to_vec(), written, false);

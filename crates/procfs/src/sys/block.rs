@@ -121,7 +121,7 @@ fn common(names: Names, path: &str, volume: &Arc<Volume>, kind: &str) -> Names {
 fn queue(names: Names, path: &str, disk: &Arc<Volume>) -> Names {
     let limits = disk.device().limits();
     let bytes = |sectors: u32| format!("{}\n", u64::from(sectors) * SECTOR);
-    let segments = if limits.most_pieces == 0 { 128 } else { limits.most_pieces };
+    let segments = if limits.most_segments == 0 { 128 } else { limits.most_segments };
     let setting = |names: Names, name: &'static str| {
         let node = Node::file(hash_ino(format!("{path}/{name}").as_bytes()), Setting(disk.queue().clone(), name));
         names.with(name.rsplit('/').next().unwrap_or(name), node.mode(0o644))

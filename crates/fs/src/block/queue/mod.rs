@@ -27,7 +27,7 @@ mod elevator;
 mod request;
 mod settings;
 
-pub use settings::{Scheduler, Settings};
+pub use settings::{Most, Scheduler, Settings};
 
 use super::stats::Stats;
 use crate::Services;
@@ -123,8 +123,8 @@ impl Queue {
         self.lanes.len()
     }
 
-    /// Bytes and pieces of one request, at most.
-    pub fn most(&self) -> (usize, usize) {
+    /// What one request may be.
+    pub fn most(&self) -> Most {
         self.settings.most(&self.device.limits())
     }
 

@@ -1,6 +1,6 @@
 //! Bios and requests.
 
-use super::Counted;
+use super::{settings::Most, Counted};
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{
     block::{BlockOp, Pieces, SECTOR},
@@ -109,6 +109,7 @@ pub struct Request {
     pub sector: u64,
     sectors: u64,
     pieces: usize,
+    segments: usize,
     began: u64,
     /// Never none, in the order of their sectors.
     bios: Vec<Bio>,
@@ -116,8 +117,9 @@ pub struct Request {
 
 impl Request {
     pub fn new(bio: Bio, now: u64) -> Request {
-        let (op, sector, sectors, pieces) = (bio.op, bio.sector, bio.sectors(), bio.pages.as_slice().len());
-        Request { op, sector, sectors, pieces, began: now, bios: vec![bio] }
+        let (op, sector, sectors) = (bio.op, bio.sector, bio.sectors());
+        let (pieces, segments) = (bio.pages.as_slice().len(), bio.pages.segments());
+        Request { op, sector, sectors, pieces, segments, began: now, bios: vec![bio] }
     }
 
     pub fn end(&self) -> u64 {
@@ -168,13 +170,27 @@ impl Request {
         }
     }
 
-    /// Whether so many bytes and pieces more are within what a request may have.
-    fn has_room(&self, (bytes, pieces): (usize, usize), sectors: u64, more: usize) -> bool {
-        (self.sectors + sectors) * SECTOR <= bytes as u64 && self.pieces + more <= pieces
+    /// Whether so many sectors and pieces more are within what a request may have, if all are so many segments.
+    fn has_room(&self, most: Most, sectors: u64, pieces: usize, segments: usize) -> bool {
+        (self.sectors + sectors) * SECTOR <= most.bytes as u64
+            && self.pieces + pieces <= most.pieces
+            && segments <= most.segments
+    }
+
+    /// The segments of its pages with `others` at that side.
+    fn segments_with(&self, others: &Pieces, side: Side) -> usize {
+        let joined = match (side, self.bios.first(), self.bios.last()) {
+            (Side::Front, Some(first), _) => {
+                first.pages.as_slice().first().is_some_and(|first| others.continues(first))
+            }
+            (Side::Back, _, Some(last)) => others.as_slice().first().is_some_and(|first| last.pages.continues(first)),
+            _ => false,
+        };
+        self.segments + others.segments() - usize::from(joined)
     }
 
     /// Whether a bio can be merged there. All of a request are counted alike.
-    pub fn takes(&self, bio: &Bio, side: Side, most: (usize, usize)) -> bool {
+    pub fn takes(&self, bio: &Bio, side: Side, most: Most) -> bool {
         let adjoins = match side {
             Side::Back => self.end() == bio.sector,
             Side::Front => bio.end() == self.sector,
@@ -182,7 +198,8 @@ impl Request {
         let is_alike = self.op == bio.op && Arc::ptr_eq(&self.bios[0].counted.0, &bio.counted.0);
         match self.op {
             BlockOp::Read | BlockOp::Write => {
-                adjoins && is_alike && self.has_room(most, bio.sectors(), bio.pages.as_slice().len())
+                let (pieces, segments) = (bio.pages.as_slice().len(), self.segments_with(&bio.pages, side));
+                adjoins && is_alike && self.has_room(most, bio.sectors(), pieces, segments)
             }
             // One that has not been sent covers all that was answered until now.
             BlockOp::Flush => is_alike,
@@ -198,6 +215,7 @@ impl Request {
         });
         self.sectors += bio.sectors();
         self.pieces += bio.pages.as_slice().len();
+        self.segments = self.segments_with(&bio.pages, side);
         match side {
             Side::Back => self.bios.push(bio),
             Side::Front => {
@@ -208,12 +226,21 @@ impl Request {
     }
 
     /// Whether `next` begins where this one ends, and both can be one.
-    pub fn takes_next(&self, next: &Request, most: (usize, usize)) -> bool {
+    pub fn takes_next(&self, next: &Request, most: Most) -> bool {
         let is_alike = self.op == next.op && Arc::ptr_eq(&self.bios[0].counted.0, &next.bios[0].counted.0);
         self.end() == next.sector
             && is_alike
             && matches!(self.op, BlockOp::Read | BlockOp::Write)
-            && self.has_room(most, next.sectors, next.pieces)
+            && self.has_room(most, next.sectors, next.pieces, self.segments_before(next))
+    }
+
+    /// The segments of both, `next` behind this one.
+    fn segments_before(&self, next: &Request) -> usize {
+        let joined = match (self.bios.last(), next.bios.first().and_then(|bio| bio.pages.as_slice().first())) {
+            (Some(last), Some(first)) => last.pages.continues(first),
+            _ => false,
+        };
+        self.segments + next.segments - usize::from(joined)
     }
 
     /// Puts the bios of `next` behind those of this one.
@@ -224,6 +251,7 @@ impl Request {
         disk.iter().for_each(|disk| disk.joined(next.op));
         self.sectors += next.sectors;
         self.pieces += next.pieces;
+        self.segments = self.segments_before(&next);
         self.began = self.began.min(next.began);
         self.bios.extend(next.bios);
     }

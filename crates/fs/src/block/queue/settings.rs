@@ -57,6 +57,15 @@ pub enum Merges {
     None,
 }
 
+/// What one request may be, at most.
+#[derive(Clone, Copy)]
+pub struct Most {
+    pub bytes: usize,
+    /// Pieces of pages, and runs of adjoining memory that those are.
+    pub pieces: usize,
+    pub segments: usize,
+}
+
 /// See the module. Numbers are as the files show them.
 pub struct Settings {
     scheduler: AtomicU8,
@@ -119,7 +128,7 @@ impl Settings {
     pub fn get(&self, name: &str, limits: &BlockLimits) -> u64 {
         match name {
             "nr_requests" => self.requests.load(Relaxed) as u64,
-            "max_sectors_kb" => (self.most(limits).0 / 1024) as u64,
+            "max_sectors_kb" => (self.most(limits).bytes / 1024) as u64,
             "read_ahead_kb" => self.read_ahead_kb.load(Relaxed) as u64,
             name => self.number(name).map_or(0, |(number, _)| number.load(Relaxed).into()),
         }
@@ -164,14 +173,14 @@ impl Settings {
         (self.read_ahead_kb.load(Relaxed) / (PAGE_SIZE / 1024)).min(MOST_READ_AHEAD) as u64
     }
 
-    /// Bytes and pieces of one request.
-    pub(super) fn most(&self, limits: &BlockLimits) -> (usize, usize) {
+    /// What one request may be.
+    pub(super) fn most(&self, limits: &BlockLimits) -> Most {
         let bytes = match self.max_sectors_kb.load(Relaxed) {
             0 => limits.most_bytes,
             kib => (kib * 1024 / PAGE_SIZE * PAGE_SIZE).min(limits.most_bytes),
         };
-        let pieces = if limits.most_pieces == 0 { usize::MAX } else { limits.most_pieces };
-        (bytes, pieces)
+        let any = |most: usize| if most == 0 { usize::MAX } else { most };
+        Most { bytes, pieces: any(limits.most_pieces), segments: any(limits.most_segments) }
     }
 
     pub(super) fn requests(&self) -> usize {
