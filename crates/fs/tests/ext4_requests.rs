@@ -30,10 +30,14 @@ fn image(kib: u32) -> Vec<u8> {
 }
 
 fn mount(bytes: Vec<u8>) -> Mounted {
-    let kernel = Kernel::new(20_000);
-    kernel.tasks.1.store(true, SeqCst);
     let mut disk = Bytes::new(bytes);
     disk.limits = BlockLimits { most_bytes: 1 << 18, ..disk.limits };
+    mount_disk(disk)
+}
+
+fn mount_disk(disk: Bytes) -> Mounted {
+    let kernel = Kernel::new(20_000);
+    kernel.tasks.1.store(true, SeqCst);
     let disk = Arc::new(disk);
     let disks = Arc::new(Disks::default());
     block_on(disks.add(&kernel.services, disk.clone()));
@@ -177,4 +181,71 @@ fn sync_writes_small_files_together_and_flushes_twice() {
     assert_eq!(flushes, 2);
     block_on(mounted.tree.sync()).unwrap();
     assert_eq!(mounted.taken(), (vec![], 0));
+}
+
+#[test]
+fn files_that_are_synced_at_the_same_time_are_one_commit() {
+    let mounted = mount(image(10 << 10));
+    let files: Vec<_> = (0..8).map(|file| mounted.synced_file(&format!("/{file}"), &[1; 4096])).collect();
+    let dirty = || files.iter().for_each(|file| assert_eq!(block_on(file.write_at(&[2; 4096], 0)).unwrap(), 4096));
+    let mut context = Context::from_waker(Waker::noop());
+    // How long a commit takes is known then: the first write of the journal takes a while.
+    dirty();
+    block_on(files[0].sync(true)).unwrap();
+    mounted.disk.together.store(2, SeqCst);
+    let mut first = files[0].sync(false);
+    while first.as_mut().poll(&mut context).is_pending() {
+        mounted.kernel.tasks.run_now();
+        mounted.kernel.clock.advance(1000);
+    }
+    drop(first);
+    mounted.disk.together.store(0, SeqCst);
+    block_on(mounted.tree.sync()).unwrap();
+    mounted.taken();
+    dirty();
+    // No write is answered before all have come; the two of that commit are counted.
+    mounted.disk.together.store(2 + 8, SeqCst);
+    let mut all = std::pin::pin!(machine::join_all(files.iter().map(|file| file.sync(false)).collect()));
+    for _ in 0..10_000 {
+        if let Poll::Ready(answers) = all.as_mut().poll(&mut context) {
+            assert_eq!(answers, [Ok(()); 8]);
+            let (writes, flushes) = mounted.taken();
+            assert_eq!((writes.len(), flushes), (8 + 2, 2), "{writes:?}");
+            return;
+        }
+        mounted.kernel.tasks.run_now();
+    }
+    panic!("who syncs a file waits for ever");
+}
+
+#[test]
+fn a_write_of_bytes_that_have_their_place_and_of_such_that_get_one_is_one_request() {
+    let mounted = mount(image(10 << 10));
+    // As a log of frames of 24 + 4096 bytes grows (sqlite's).
+    let file = mounted.synced_file("/log", &[1; 5000]);
+    // At first the journal is in small pieces.
+    for frame in 0..12 {
+        let at = 5000 + frame * 4120;
+        assert_eq!(block_on(file.write_at(&[2; 4120], at)).unwrap(), 4120);
+        block_on(file.sync(true)).unwrap();
+        let (writes, flushes) = mounted.taken();
+        assert_eq!((writes[0], flushes), (2 * 4096, 2), "{writes:?}");
+        // The file; the journal, and its commit block.
+        assert!(frame < 8 || writes.len() == 3, "{writes:?}");
+    }
+    assert_eq!(mounted.process.read("/log").unwrap(), [vec![1; 5000], vec![2; 12 * 4120]].concat());
+}
+
+#[test]
+fn long_files_and_transactions_are_written_in_long_requests() {
+    let mut disk = Bytes::new(image(64 << 10));
+    disk.limits = BlockLimits { most_bytes: 1280 << 10, most_segments: 250, ..disk.limits };
+    let mounted = mount_disk(disk);
+    mounted.synced_file("/file", &vec![1; 16 << 20]);
+    block_on(mounted.process.open("/file", OpenFlags::RDWR).unwrap().write_at(&vec![2; 16 << 20], 0)).unwrap();
+    block_on(mounted.tree.sync()).unwrap();
+    let (writes, _) = mounted.taken();
+    let long = writes.iter().filter(|bytes| **bytes == 1280 << 10).count();
+    // What is left over is where the file is in two pieces, and its end; the journal, and its commit block.
+    assert!(long >= 11 && writes.len() <= 11 + 6, "{writes:?}");
 }

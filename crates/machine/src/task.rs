@@ -15,6 +15,11 @@ pub trait Spawner: Send + Sync {
     /// Starts `task`, which runs to its end.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
+    /// The same on the CPU that says this: for a task that does little, and that this CPU wakes. To ask another CPU would take longer than the work.
+    fn spawn_here(&self, task: BoxFuture<'static, ()>) {
+        self.spawn(task);
+    }
+
     /// The same for work that another kernel's thread waits for: who wakes the task wakes `_actor`, and `_payer` pays for the pages that it makes.
     fn spawn_for(&self, _actor: Actor, _payer: GroupId, task: BoxFuture<'static, ()>) {
         self.spawn(task);
@@ -97,7 +102,7 @@ pub async fn join_all<T>(futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
 }
 
 /// Runs `work` to its end as a task of the kernel, even if the caller stops waiting: its thread may be killed, and what
-/// was begun must not stay half done. Starts at once. (No `async fn`: `work` is to be in the task only, or futures that
+/// was begun must not stay half done. Starts when the caller waits, on its CPU, which it leaves then. (No `async fn`: `work` is to be in the task only, or futures that
 /// contain this one become as big as what they wait for.)
 pub fn to_completion<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
     spawner: &dyn Spawner,
@@ -109,7 +114,7 @@ pub fn to_completion<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
     }
     let slot = Arc::new(Slot { value: Lock::new(None), done: WaitQueue::new() });
     let result = slot.clone();
-    spawner.spawn(Box::pin(async move {
+    spawner.spawn_here(Box::pin(async move {
         let value = work.await;
         *result.value.lock() = Some(value);
         result.done.wake_all();

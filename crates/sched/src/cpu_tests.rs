@@ -203,6 +203,27 @@ fn sleeping_threads_are_no_load_and_pinned_work_stays() {
 }
 
 #[test]
+fn work_that_a_thread_starts_here_interrupts_no_other_cpu() {
+    for here in [true, false] {
+        let bench = Bench::new(2);
+        let (hand, ran) = (bench.hand.clone(), bench.ran.clone());
+        let tasks = crate::KernelTasks(bench.scheduler.clone());
+        let work = async move { ran.lock().push((7, hand.current().0)) };
+        let thread = async move {
+            match here {
+                true => machine::Spawner::spawn_here(&tasks, Box::pin(work)),
+                false => machine::Spawner::spawn(&tasks, Box::pin(work)),
+            }
+        };
+        bench.scheduler.spawn_thread(Class::Normal(0), ALL, Box::pin(thread));
+        assert!(bench.turn(4));
+        assert_eq!(bench.kicked().is_empty(), here);
+        assert_eq!((bench.turn(4), bench.turn(5)), (here, !here));
+        assert_eq!(bench.took(), [(7, if here { 4 } else { 5 })]);
+    }
+}
+
+#[test]
 fn a_switch_is_a_wait_or_a_preemption_by_another_thread() {
     let bench = Bench::new(1);
     let one = bench.hog(0, Class::Normal(0), ALL);

@@ -15,6 +15,10 @@ impl Spawner for KernelTasks {
         self.0.start(Class::Kernel, NOBODY, u64::MAX, task);
     }
 
+    fn spawn_here(&self, task: BoxFuture<'static, ()>) {
+        self.0.start(Class::Kernel, NOBODY, 1u64.checked_shl(self.0.here() as u32).unwrap_or(u64::MAX), task);
+    }
+
     fn spawn_for(&self, actor: Actor, payer: GroupId, task: BoxFuture<'static, ()>) {
         self.0.start(Class::Kernel, (actor, payer), u64::MAX, task);
     }

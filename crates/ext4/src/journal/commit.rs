@@ -42,6 +42,12 @@ impl<D: Device> Volume<D> {
         core.has_committed(id) || id == core.running() && !core.has_changes() && core.has_committed(id.wrapping_sub(1))
     }
 
+    /// Whether transaction `id` is the running one and something has been changed in it: whoever commits it flushes the device after this call, and what the caller has written before stays.
+    pub fn is_to_come(&self, id: u32) -> bool {
+        let core = self.core.lock();
+        core.running() == id && core.has_changes()
+    }
+
     /// Commits transaction `id` ([`Volume::transaction`]) unless that is done; who asks for the same one meanwhile waits for that. [`Error::Io`]: it could not be written, and
     /// from then on nothing is; [`Error::ReadOnly`]: that was so before. Says whether the device has been flushed since the call: if not, what the caller has written to it before may not be lasting.
     pub async fn commit_through(&self, id: u32) -> Result<bool> {

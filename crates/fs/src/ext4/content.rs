@@ -402,9 +402,21 @@ impl Store for Content {
 
 /// Transactions are committed, and what was written to the disk before stays.
 pub async fn commit(shared: &Shared, transactions: impl Iterator<Item = u32>) -> Result<()> {
+    let (volume, clock) = (&shared.volume, &*shared.services.clock);
     let mut flushed = false;
     for transaction in transactions {
-        flushed |= shared.volume.commit_through(transaction).await.map_err(errno)?;
+        if volume.is_committed(transaction) {
+            continue;
+        }
+        // If so, whoever commits it flushes the disk, and with it what has been written to the disk until now.
+        let is_to_come = volume.is_to_come(transaction);
+        shared.syncs.gather(clock).await;
+        let began = clock.monotonic();
+        if volume.commit_through(transaction).await.map_err(errno)? {
+            shared.syncs.took(clock.monotonic() - began);
+            flushed = true;
+        }
+        flushed |= is_to_come;
     }
     match flushed {
         true => Ok(()),

@@ -5,6 +5,7 @@
 
 mod content;
 mod disk;
+mod group_commit;
 mod names;
 mod node;
 mod ranges;
@@ -28,6 +29,7 @@ use content::Content;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use disk::Blocks;
 use ext4::{Access, Error, Superblock};
+use group_commit::Syncs;
 use machine::{
     errno::Result,
     join_all,
@@ -84,6 +86,7 @@ struct Shared {
     released: WaitQueue,
     /// Itself, while a task waits to commit what has changed: so that this happens also if it is mounted nowhere any more.
     uncommitted: Lock<Option<Arc<Shared>>>,
+    syncs: Syncs,
     /// How often it is mounted.
     mounts: AtomicUsize,
     /// The disk is in use until it is not mounted any more.
@@ -394,6 +397,7 @@ impl Ext4Mounter {
             releasing: AtomicUsize::new(0),
             released: WaitQueue::new(),
             uncommitted: Lock::default(),
+            syncs: Syncs::default(),
             mounts: AtomicUsize::new(1),
             hold: Lock::new(Some(hold)),
             this: this.clone(),

@@ -237,7 +237,8 @@ impl Queue {
             // A disk in memory has answered already. Any other is polled again by the task, so that nothing is lost with this waker.
             if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
                 let queue = self.clone();
-                self.services.spawner.spawn(Box::pin(async move {
+                // The device interrupts the CPU that has asked it.
+                self.services.spawner.spawn_here(Box::pin(async move {
                     work.await;
                     queue.run(index);
                 }));
