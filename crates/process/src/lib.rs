@@ -28,6 +28,7 @@ mod facts;
 pub mod files;
 mod fork;
 mod group;
+mod guests;
 mod heir;
 mod home;
 pub mod image;

@@ -19,7 +19,7 @@
 //! A thread does not come that would leave behind what it waits for: sockets and epolls that can't follow it (`Files::stay_behind`; those that
 //! it alone has follow, `files/follow.rs`), or pipes, if it waits more for others than for who it is to come to ([`mostly_talks`]). Nearly every
 //! program has a pipe that it never reads: its standard input. Nor does one come of a process whose other threads work, too: they were spread to use
-//! more CPUs, and share its memory.
+//! more CPUs, and share its memory. Those come together, or not at all (guests.rs).
 //!
 //! Dangerous: two deciders. [`System::balance`] relieves this kernel, and the wakes bring the thread here again, for ever. So both of a pair that came
 //! together are marked ([`Gathered`]), and the marks travel with them: neither is relieved for [`AGAIN_NS`], twice as long each time the
@@ -32,7 +32,7 @@
 //!
 //! So the one that is here is marked first, and does not leave.
 
-use crate::{balance::cost_of_move, System, Thread};
+use crate::{balance::cost_of_move, guests::Guests, System, Thread};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use machine::{sync::Lock, Actor, KernelId, Pid};
@@ -40,7 +40,7 @@ use messages::process::{AskTalker, Gather, Gathered, Talker};
 use sched::Pair;
 
 /// Time between two looks at the counts.
-const LOOK_NS: u64 = 100_000_000;
+pub(crate) const LOOK_NS: u64 = 100_000_000;
 /// Wakes from one look to the next that are worth a question.
 const LEAST_WAKES: u32 = 10;
 /// What a wake costs for each of the two that is elsewhere, if it wakes a CPU that has halted: as much as a borrowed page (balance.rs).
@@ -63,6 +63,8 @@ const LITTLE: u64 = 4;
 pub(crate) struct Pairs {
     next_look: AtomicU64,
     known: Lock<Vec<KnownPair>>,
+    /// Processes with threads on this kernel and others that talk through something of this one.
+    pub(crate) guests: Guests,
 }
 
 /// What was seen of a pair at the last look.
@@ -89,7 +91,7 @@ struct PairSample {
 
 /// What so many wakes cost from kernel to kernel, ns, less what they would cost on this one, which has so many CPUs and has rung `rung` doorbells. The
 /// other kernel will have rung as often for CPUs here.
-fn cost_of_wakes(wakes: u64, rung: u64, cpus: usize) -> i64 {
+pub(crate) fn cost_of_wakes(wakes: u64, rung: u64, cpus: usize) -> i64 {
     let halted = wakes.min(2 * rung);
     match cpus {
         1 => (halted * WAKE_NS) as i64 - (wakes * SWITCH_NS) as i64,
@@ -98,9 +100,14 @@ fn cost_of_wakes(wakes: u64, rung: u64, cpus: usize) -> i64 {
 }
 
 /// What threads save that come here, in thousandths of a CPU, as are its arguments: what the wakes cost (`talk`), less what the CPUs here
-/// (`capacity`) would lack for what is used here (`all`) and by those threads (`used`).
+/// would lack.
 fn saves(talk: i64, capacity: u64, all: u64, used: u64) -> i64 {
-    talk - (all + used).saturating_sub(capacity) as i64
+    talk - lack(capacity, all, used) as i64
+}
+
+/// What the CPUs here (`capacity`) would lack for what is used here (`all`) and by threads that came (`used`).
+pub(crate) fn lack(capacity: u64, all: u64, used: u64) -> u64 {
+    (all + used).saturating_sub(capacity)
 }
 
 /// Whether a thread that has waited so often did so mostly for the other one, with as many wakes of the two. Half of these are its own, or all,
@@ -148,8 +155,8 @@ impl System {
         if now < due || self.placing.pairs.next_look.compare_exchange(due, now + LOOK_NS, Relaxed, Relaxed).is_err() {
             return;
         }
-        let pairs = talk.take(LEAST_WAKES);
-        if pairs.is_empty() {
+        let (pairs, guests) = talk.take(LEAST_WAKES);
+        if pairs.is_empty() && guests.is_empty() {
             return;
         }
         let system = self.clone();
@@ -157,6 +164,7 @@ impl System {
             for pair in pairs {
                 system.weigh(pair).await;
             }
+            system.weigh_guests(guests).await;
         });
     }
 
@@ -193,14 +201,20 @@ impl System {
             return;
         }
         for mover in movers.into_iter().map(|at| pair.of[at]) {
-            if self.endpoint.call(mover.kernel(), Gather { thread: mover.thread() }).await.unwrap_or(false) {
-                log::debug!("thread {} comes here to talk", mover.thread());
-            }
+            self.gather(mover, false).await;
         }
         self.placing.pairs.take(pair.of, now);
     }
 
-    async fn ask_talker(&self, talker: Actor) -> Option<Talker> {
+    /// Has the thread come here to talk, with others of its process or else only if it works alone.
+    pub(crate) async fn gather(&self, mover: Actor, with_others: bool) {
+        let thread = mover.thread();
+        if self.endpoint.call(mover.kernel(), Gather { thread, with_others }).await.unwrap_or(false) {
+            log::debug!("thread {thread} comes here to talk");
+        }
+    }
+
+    pub(crate) async fn ask_talker(&self, talker: Actor) -> Option<Talker> {
         self.endpoint.call(talker.kernel(), AskTalker { thread: talker.thread() }).await.ok()?
     }
 
@@ -226,17 +240,18 @@ impl System {
             used_ns: usage.cpu_ns(),
             waits: usage.voluntary_switches,
             pages: usage.minor_faults,
-            may_come: thread.may_leave_for(from, usage.cpu_ns()),
+            may_come: thread.may_leave_for(from) && thread.works_alone(usage.cpu_ns()),
+            may_come_with_others: thread.may_leave_for(from),
             leaves_pipes: thread.process.files().leave_pipes(),
         })
     }
 
     /// Serves [`Gather`] of kernel `to`.
-    pub(crate) fn send_gathered(&self, thread: Pid, to: KernelId) -> bool {
-        let Some(thread) = self.thread(thread).filter(|thread| thread.may_leave_for(to, thread.usage().cpu_ns()))
-        else {
-            return false;
+    pub(crate) fn send_gathered(&self, thread: Pid, with_others: bool, to: KernelId) -> bool {
+        let may_go = |thread: &Arc<Thread>| {
+            thread.may_leave_for(to) && (with_others || thread.works_alone(thread.usage().cpu_ns()))
         };
+        let Some(thread) = self.thread(thread).filter(may_go) else { return false };
         let now = self.now();
         {
             let mut state = thread.state.lock();
@@ -247,7 +262,7 @@ impl System {
     }
 
     /// The thread stays, for another comes to it; false if it leaves.
-    fn keep_gathered(&self, thread: Pid) -> bool {
+    pub(crate) fn keep_gathered(&self, thread: Pid) -> bool {
         let Some(thread) = self.thread(thread).filter(|thread| thread.is_at_rest()) else { return false };
         let now = self.now();
         let mut state = thread.state.lock();
@@ -262,15 +277,15 @@ impl Thread {
         !self.is_away() && !self.is_reserved() && self.destination.lock().is_none()
     }
 
-    /// Whether it may go to `to`, where it talks with another; it has used `used` of a CPU.
-    fn may_leave_for(&self, to: KernelId, used: u64) -> bool {
+    /// Whether it may go to `to`, where it talks with others.
+    fn may_leave_for(&self, to: KernelId) -> bool {
         let system = &self.process.system;
         let may = {
             let state = self.state.lock();
             may_gather(state.gathered, self.here_since.load(Relaxed), system.now())
                 && system.reaches(to, &state.affinity)
         };
-        may && self.is_at_rest() && self.works_alone(used) && !self.process.files().stay_behind(true)
+        may && self.is_at_rest() && !self.process.files().stay_behind(true)
     }
 
     /// Whether the other threads of its process here do little.

@@ -134,7 +134,7 @@ pub(crate) fn register(system: &Arc<System>) {
         None => Default::default(),
     });
     answer!(AskTalker, |system, from, ask| system.talker_here(ask.thread, from));
-    answer!(Gather, |system, from, ask| system.send_gathered(ask.thread, from));
+    answer!(Gather, |system, from, ask| system.send_gathered(ask.thread, ask.with_others, from));
     answer!(ChangeScheduling, |system, _from, ask| system.route_scheduling_change(ask).await);
 
     serve.on_sync(|system, _, ask: CgroupFork| {

@@ -48,7 +48,7 @@ pub use monitored::{Edge, Monitor, Told};
 pub use patience::Patience;
 pub use scheduler::Scheduler;
 pub use spawner::KernelTasks;
-pub use talk::{Pair, Talk};
+pub use talk::{Guest, Pair, Talk};
 pub use task::TaskRef;
 pub use timer::{Sleep, Timers};
 pub use turns::{BURST_NS, MOST_DEBT_NS};

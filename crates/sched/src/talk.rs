@@ -9,6 +9,9 @@
 //! The table has few places. A pair that finds another one in its place takes one from that one's count, and the place when nothing is left
 //! (Boyer and Moore's majority vote): pairs that talk much stay, and the table does not grow. CPUs that count at the same moment may lose a
 //! count, or leave it to the wrong pair; the table is an estimate.
+//!
+//! Where many talk with many no pair stands out. So a second table of the same kind counts for each thread of another kernel how often it wakes somebody
+//! through something of this kernel, or is woken.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -25,16 +28,34 @@ pub struct Pair {
     pub wakes: u32,
 }
 
+/// A thread of another kernel that talks through something of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// The thread.
+    pub actor: Actor,
+    /// How often it has woken another thread or was woken since the last look, about.
+    pub wakes: u32,
+}
+
 #[derive(Default)]
-struct PairCount {
-    pair: AtomicU64,
+struct Place {
+    key: AtomicU64,
     wakes: AtomicU32,
 }
 
-/// The table of one kernel.
+/// A table: the keys that are counted most.
+#[derive(Default)]
+struct Counts {
+    places: [Place; PLACES],
+}
+
+/// What one kernel counts.
 pub struct Talk {
     kernel: KernelId,
-    places: [PairCount; PLACES],
+    /// By the words of both.
+    pairs: Counts,
+    /// By the word of the thread that is elsewhere.
+    guests: Counts,
     /// Something was counted since the last look.
     any: AtomicBool,
 }
@@ -43,14 +64,35 @@ fn word(by: Actor, woken: Actor) -> u64 {
     u64::from(by.min(woken).0) << 32 | u64::from(by.max(woken).0)
 }
 
-fn place_of(pair: u64) -> usize {
-    // Fibonacci hashing: ids of a pair are mostly neighbours.
-    (pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % PLACES
+fn place_of(key: u64) -> usize {
+    // Fibonacci hashing: ids of those that talk are mostly neighbours.
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % PLACES
+}
+
+impl Counts {
+    fn count(&self, key: u64) {
+        let place = &self.places[place_of(key)];
+        let wakes = place.wakes.load(Relaxed);
+        if place.key.load(Relaxed) == key {
+            place.wakes.store(wakes.saturating_add(1), Relaxed);
+        } else if wakes == 0 {
+            place.key.store(key, Relaxed);
+            place.wakes.store(1, Relaxed);
+        } else {
+            place.wakes.store(wakes - 1, Relaxed);
+        }
+    }
+
+    /// Takes out those that were counted at least so often.
+    fn take(&self, least: u32) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let taken = self.places.iter().map(|place| (place.key.load(Relaxed), place.wakes.swap(0, Relaxed)));
+        taken.filter(move |(_, wakes)| *wakes >= least.max(1))
+    }
 }
 
 impl Talk {
     pub(crate) fn new(kernel: KernelId) -> Self {
-        Talk { kernel, places: Default::default(), any: AtomicBool::new(false) }
+        Talk { kernel, pairs: Counts::default(), guests: Counts::default(), any: AtomicBool::new(false) }
     }
 
     /// `by` wakes `woken`.
@@ -64,16 +106,9 @@ impl Talk {
 
     #[cold]
     fn count(&self, by: Actor, woken: Actor) {
-        let pair = word(by, woken);
-        let place = &self.places[place_of(pair)];
-        let wakes = place.wakes.load(Relaxed);
-        if place.pair.load(Relaxed) == pair {
-            place.wakes.store(wakes.saturating_add(1), Relaxed);
-        } else if wakes == 0 {
-            place.pair.store(pair, Relaxed);
-            place.wakes.store(1, Relaxed);
-        } else {
-            place.wakes.store(wakes - 1, Relaxed);
+        self.pairs.count(word(by, woken));
+        for actor in [by, woken].into_iter().filter(|actor| actor.kernel() != self.kernel) {
+            self.guests.count(u64::from(actor.0));
         }
         if !self.any.load(Relaxed) {
             self.any.store(true, Relaxed);
@@ -85,18 +120,19 @@ impl Talk {
         !self.any.load(Relaxed)
     }
 
-    /// Takes out the pairs that have woken each other at least so often.
-    pub fn take(&self, least: u32) -> Vec<Pair> {
+    /// Takes out the pairs that have woken each other at least so often, and the threads of other kernels that have woken or were woken so often.
+    pub fn take(&self, least: u32) -> (Vec<Pair>, Vec<Guest>) {
         self.any.store(false, Relaxed);
-        let taken = self.places.iter().map(|place| (place.pair.load(Relaxed), place.wakes.swap(0, Relaxed)));
-        let frequent = taken.filter(|(_, wakes)| *wakes >= least.max(1));
-        frequent.map(|(pair, wakes)| Pair { of: [Actor((pair >> 32) as u32), Actor(pair as u32)], wakes }).collect()
+        let pair = |(word, wakes)| Pair { of: [Actor((word >> 32) as u32), Actor(word as u32)], wakes };
+        let guest = |(word, wakes)| Guest { actor: Actor(word as u32), wakes };
+        (self.pairs.take(least).map(pair).collect(), self.guests.take(least).map(guest).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use machine::Pid;
 
     fn actor(thread: u32, kernel: u16) -> Actor {
@@ -114,8 +150,8 @@ mod tests {
         (0..10).for_each(|_| talk.note(a, b));
         (0..7).for_each(|_| talk.note(b, a));
         assert!(!talk.is_quiet());
-        assert_eq!(talk.take(10), [Pair { of: [a, b], wakes: 17 }]);
-        assert!(talk.is_quiet() && talk.take(0).is_empty());
+        assert_eq!(talk.take(10), (vec![Pair { of: [a, b], wakes: 17 }], vec![Guest { actor: b, wakes: 17 }]));
+        assert!(talk.is_quiet() && talk.take(0) == (vec![], vec![]));
     }
 
     #[test]
@@ -125,8 +161,24 @@ mod tests {
             talk.note(actor(100 + other, 2), actor(50_000 + other, 3));
             talk.note(a, b);
         }
-        let taken = talk.take(5_000);
+        let (taken, _) = talk.take(5_000);
         assert_eq!(taken.iter().map(|pair| pair.of).collect::<Vec<_>>(), [[a, b]]);
+    }
+
+    /// hackbench: each of twenty talks with each of twenty, half of them elsewhere.
+    #[test]
+    fn of_many_that_talk_with_many_the_guests_are_known() {
+        let talk = talk();
+        let thread = |number: u32| actor(5000 + number, (number % 2) as u16);
+        for _ in 0..20 {
+            for (sender, receiver) in (0..400).map(|at| (at / 20, 20 + at % 20)) {
+                talk.note(thread(sender), thread(receiver));
+            }
+        }
+        let (_, guests) = talk.take(10);
+        // Each of the twenty was in 400 wakes; two in one place take from each other.
+        assert!(guests.len() >= 15, "{guests:?}");
+        assert!(guests.iter().all(|guest| guest.actor.kernel() == KernelId(0)), "{guests:?}");
     }
 
     #[test]

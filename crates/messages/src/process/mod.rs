@@ -62,6 +62,8 @@ pub struct Talker {
     pub pages: u64,
     /// It may come to the kernel that asks, with the sockets and epolls that it has.
     pub may_come: bool,
+    /// The same, but for the other threads of its process, which work, too: it may come together with these.
+    pub may_come_with_others: bool,
     /// It would leave pipes or their like behind: worth it only if it mostly waits for the other one.
     pub leaves_pipes: bool,
 }
@@ -394,6 +396,8 @@ messages! {
     gather: Gather {
         /// The thread.
         thread: Pid,
+        /// It comes together with other threads of its process. Else only if it works alone.
+        with_others: bool,
     } -> bool, Low;
 
     /// Enters a process into a sharing group that the receiver keeps, or takes it out.

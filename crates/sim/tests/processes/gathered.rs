@@ -7,7 +7,7 @@ use sim::{
     life::model::Id,
     nodes::{
         machine::{Nodes, SimNode},
-        user::{call, Arg, Command},
+        user::{call, clone_thread, Arg, Command},
     },
 };
 
@@ -19,11 +19,16 @@ fn kernel(nodes: &Nodes, thread: Id) -> usize {
 
 /// Kernel `to` asks whether the thread may come, has it come, and learns whether it will.
 fn gather(nodes: &Nodes, thread: Id, to: usize) -> bool {
+    ask_to_come(nodes, thread, to, false)
+}
+
+fn ask_to_come(nodes: &Nodes, thread: Id, to: usize, with_others: bool) -> bool {
     let (endpoint, at) = (nodes.nodes[to].node.endpoint.clone(), KernelId(kernel(nodes, thread) as u16));
     let thread = Pid(thread);
     let (may_come, comes) = nodes.run(nodes.nodes[to].id, async move {
         let talker = endpoint.call(at, AskTalker { thread }).await.unwrap().expect("it is there");
-        (talker.may_come, endpoint.call(at, Gather { thread }).await.unwrap())
+        let may_come = if with_others { talker.may_come_with_others } else { talker.may_come };
+        (may_come, endpoint.call(at, Gather { thread, with_others }).await.unwrap())
     });
     assert_eq!(may_come, comes);
     comes
@@ -60,14 +65,38 @@ fn two_kernels_that_want_a_thread_do_not_both_get_it() {
         nodes.user.events();
         let asks = [1, 2].map(|to: u16| {
             let endpoint = nodes.nodes[to as usize].node.endpoint.clone();
-            nodes
-                .start_on(KernelId(to), async move { endpoint.call(KernelId(0), Gather { thread: Pid(thread) }).await })
+            let gather = Gather { thread: Pid(thread), with_others: false };
+            nodes.start_on(KernelId(to), async move { endpoint.call(KernelId(0), gather).await })
         });
         nodes.settle();
         let comes = asks.map(|ask| ask.take().expect("it was answered").expect("kernel 0 lives"));
         assert_eq!(comes.iter().filter(|comes| **comes).count(), 1, "seed {seed}");
         results(&nodes, thread, vec![Command::plain(call::GETPID, &[])]);
         assert_eq!(kernel(&nodes, thread), if comes[0] { 1 } else { 2 }, "seed {seed}");
+        nodes.end_all();
+    }
+}
+
+#[test]
+fn threads_of_a_process_come_together_once() {
+    for seed in 1..40 {
+        let nodes = Nodes::new(shape(seed, 3));
+        let main = nodes.boot(0);
+        nodes.user.events();
+        let threads: Vec<Id> = (1..4).map(|stack| born(&nodes, main, clone_thread(stack))).collect();
+        let elsewhere = nodes.nodes[2].cpu.cpus[0].0 as usize;
+        for &thread in &threads {
+            assert_eq!(results(&nodes, thread, vec![go_to(elsewhere)]), [0]);
+            assert!(!ask_to_come(&nodes, thread, 0, true), "seed {seed}: an affinity wins");
+            set_free(&nodes, thread);
+            assert_eq!(kernel(&nodes, thread), 2, "seed {seed}");
+        }
+        for &thread in &threads {
+            assert!(ask_to_come(&nodes, thread, 0, true), "seed {seed}");
+            results(&nodes, thread, vec![Command::plain(call::GETPID, &[])]);
+            assert_eq!(kernel(&nodes, thread), 0, "seed {seed}");
+            assert!(!ask_to_come(&nodes, thread, 1, true), "seed {seed}: for the next ten seconds it stays");
+        }
         nodes.end_all();
     }
 }
