@@ -86,6 +86,10 @@ pub enum PathOp {
         path: Vec<u8>,
         flags: u32,
     },
+    /// Looks up all of a path but its last component: for the second path of a rename or link over kernels.
+    Parent {
+        path: Vec<u8>,
+    },
     /// sync(2): every file system.
     Sync,
     /// inotify_init1(2): made where the files are.
@@ -97,6 +101,63 @@ pub enum PathOp {
         path: Vec<u8>,
         mask: u32,
     },
+}
+
+impl PathOp {
+    /// The path, or with `second` the second one.
+    pub fn path(&self, second: bool) -> Option<&Vec<u8>> {
+        match self {
+            PathOp::Link { to: path, .. } | PathOp::Rename { to: path, .. } if second => Some(path),
+            _ if second => None,
+            PathOp::Open { path, .. }
+            | PathOp::Stat { path, .. }
+            | PathOp::StatFs { path }
+            | PathOp::ReadLink { path, .. }
+            | PathOp::Access { path, .. }
+            | PathOp::MakeDir { path, .. }
+            | PathOp::MakeNode { path, .. }
+            | PathOp::Symlink { path, .. }
+            | PathOp::Link { from: path, .. }
+            | PathOp::Rename { from: path, .. }
+            | PathOp::Unlink { path, .. }
+            | PathOp::SetAttributes { path, .. }
+            | PathOp::Xattr { path, .. }
+            | PathOp::Mount { path, .. }
+            | PathOp::Unmount { path, .. }
+            | PathOp::Parent { path }
+            | PathOp::Watch { path, .. } => Some(path),
+            PathOp::Sync | PathOp::Notify { .. } => None,
+        }
+    }
+
+    /// Another path in its place.
+    pub fn set_path(&mut self, second: bool, new: Vec<u8>) {
+        match self {
+            PathOp::Link { to: path, .. } | PathOp::Rename { to: path, .. } if second => *path = new,
+            PathOp::Link { from: path, empty_ok, .. } => {
+                // A link of /proc to an open file of another kernel.
+                *empty_ok |= new.is_empty();
+                *path = new;
+            }
+            PathOp::Open { path, .. }
+            | PathOp::Stat { path, .. }
+            | PathOp::StatFs { path }
+            | PathOp::ReadLink { path, .. }
+            | PathOp::Access { path, .. }
+            | PathOp::MakeDir { path, .. }
+            | PathOp::MakeNode { path, .. }
+            | PathOp::Symlink { path, .. }
+            | PathOp::Rename { from: path, .. }
+            | PathOp::Unlink { path, .. }
+            | PathOp::SetAttributes { path, .. }
+            | PathOp::Xattr { path, .. }
+            | PathOp::Mount { path, .. }
+            | PathOp::Unmount { path, .. }
+            | PathOp::Parent { path }
+            | PathOp::Watch { path, .. } => *path = new,
+            PathOp::Sync | PathOp::Notify { .. } => {}
+        }
+    }
 }
 
 /// statfs(2), with Linux's field meanings.

@@ -247,7 +247,7 @@ fn an_unnamed_file_gets_a_name_by_linking_it() {
     block_on(file.write(b"text")).unwrap();
     assert!(process.list("d").unwrap().is_empty());
     let root = process.base.at.clone();
-    process.base = Base { at: file, to: Some(root.clone()), ..process.base };
+    (process.base.at, process.base.to) = (file, Some(root.clone()));
     process.run(PathOp::Link { from: Vec::new(), to: "d/named".into(), follow: false, empty_ok: true }).unwrap();
     process.base.at = root;
     assert_eq!(process.read("d/named").unwrap(), b"text");
@@ -419,7 +419,7 @@ fn the_root_of_a_process_is_as_high_as_it_gets() {
     process.mkdir("jail/in").unwrap();
     process.write("secret", b"s").unwrap();
     let jail = process.open("jail", OpenFlags::DIRECTORY).unwrap();
-    process.base = Base { root: jail.clone(), at: jail, to: None, lease: None };
+    process.base = Base::new(jail.clone(), jail);
     assert_eq!(process.list("/../in/../..").unwrap(), ["in"]);
     assert_eq!(process.read("../secret").err(), Some(Errno::ENOENT));
     let PathAnswer::File(root) = block_on(async { process.paths.root().await.map(PathAnswer::File) }).unwrap() else {

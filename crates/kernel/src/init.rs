@@ -163,7 +163,7 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
     (shared.umask, shared.started) = (config.umask, system.now());
     let state = ThreadState::first(credentials, every_cpu(kernel), system.now());
     let root = paths.root().await?;
-    let base = Base { root: root.clone(), at: root.clone(), to: None, lease: None };
+    let base = Base::new(root.clone(), root.clone());
     let flags = OpenFlags::PATH | OpenFlags::DIRECTORY;
     let open = PathOp::Open { path: config.cwd.clone(), flags, mode: 0, resolve: 0 };
     let cwd = match paths.run(&root::system_caller(), &base, open).await? {
@@ -239,7 +239,7 @@ fn window_bytes(rows: u16, columns: u16) -> Vec<u8> {
 
 async fn program(kernel: &'static Kernel, config: &Config, thread: &Arc<Thread>) -> Result<Program> {
     let directories = thread.process.directories().await?;
-    let base = Base { root: directories.root, at: directories.cwd, to: None, lease: None };
+    let base = Base::new(directories.root, directories.cwd);
     let caller = thread.process.caller(thread);
     let path = config.program.clone();
     let access = PathOp::Access { path: path.clone(), mode: 1, effective: true, follow: true, empty_ok: false };

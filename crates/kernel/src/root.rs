@@ -11,7 +11,7 @@ use fs::{
     initramfs,
     inode::Mounter,
     ninep::{Options, Share},
-    remote::RemoteDisk,
+    remote::{RemoteDisk, RemoteTrees},
     tmpfs::Tmpfs,
     tty::Terminals,
     union::Union,
@@ -63,7 +63,7 @@ async fn start_disk(kernel: &Kernel, opened: &virtio::OpenedDisk) -> Result<Arc<
     Ok(Arc::new(disk))
 }
 
-/// On a kernel that does not have the root: opens the disks that it is to drive, for the kernel that has it.
+/// On a kernel that does not have the root: opens the disks that it is to drive. The kernel that has it shows them, and has this one mount them.
 pub fn drive_disks(kernel: &'static Kernel) {
     let mut mine = disks_elsewhere(kernel);
     mine.retain(|_, at| *at == kernel.system.kernel);
@@ -82,6 +82,11 @@ pub fn drive_disks(kernel: &'static Kernel) {
                 }
                 Err(error) => log::error!("disk {number}: {error:?}"),
             }
+        }
+        if let (Some(trees), false) = (&kernel.trees, disks.is_empty()) {
+            let known = Arc::new(Disks::default());
+            disks.iter().for_each(|(number, disk)| known.drive(&kernel.services, *number, disk));
+            trees.register_kind("ext4", Arc::new(Ext4Mounter::new(&kernel.services, &known)));
         }
         kernel.remote.drive_disks(disks);
     });
@@ -190,6 +195,7 @@ pub async fn mount(
     };
     let tree = Tree::new(&kernel.system, services, root, ext4);
     let (paths, terminals) = (tree.paths.clone(), tree.terminals.clone());
+    paths.set_trees(RemoteTrees::new(&kernel.remote));
     if config.root == Root::Initramfs {
         let archive = platform::initramfs::take()
             .ok_or((Errno::ENODEV, String::from("mounting the root: the machine was given no initramfs")))?;

@@ -4,7 +4,7 @@ use crate::{inject::DelayedPort, pressure::Pressure};
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::Ordering::Relaxed;
 use fabric::{Endpoint, LanePort, Port};
-use fs::{remote::Remote, Services};
+use fs::{remote::Remote, LocalPaths, Services};
 use linux::{
     node::{Ground, LatePaths, Node},
     Linux,
@@ -24,6 +24,8 @@ pub struct Kernel {
     pub services: Arc<Services>,
     pub spawner: Arc<dyn Spawner>,
     pub paths: Arc<LatePaths>,
+    /// The file systems of a kernel that does not own the root.
+    pub trees: Option<Arc<LocalPaths>>,
     pub remote: Arc<Remote>,
     pub plan: &'static platform::plan::Plan,
     /// Leaks and wrong pages are looked for (audit.rs).
@@ -48,7 +50,7 @@ impl Kernel {
             None => Box::new(port.clone()),
         };
         fs::anonymous::number_from(boot.kernel);
-        let Node { system, endpoint, services, paths, remote } = Node::new(Ground {
+        let Node { system, endpoint, services, paths, trees, remote } = Node::new(Ground {
             kernels,
             root: KernelId::PRIMARY,
             cpu,
@@ -77,6 +79,7 @@ impl Kernel {
             services,
             spawner,
             paths,
+            trees,
             remote,
             plan,
             audit,

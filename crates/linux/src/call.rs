@@ -156,7 +156,7 @@ impl<'a> Call<'a> {
             AT_FDCWD => directories.cwd,
             fd => self.file_or_name_at(fd).await?,
         };
-        Ok(Base { root: directories.root, at, to: None, lease: None })
+        Ok(Base::new(directories.root, at))
     }
 
     /// Installs a new descriptor at the lowest free number.

@@ -10,11 +10,11 @@ use alloc::{
 };
 use fabric::Endpoint;
 use fs::network::list::SocketLists;
-use fs::remote::{Remote, RemotePaths};
+use fs::remote::{AllPaths, Remote};
 use fs::socket::{AllSockets, NetNamespace};
 use fs::{
-    Caller, Fetched, File, LeftFile, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp, Paths, Services,
-    Timestamp,
+    Caller, Fetched, File, LeftFile, LocalPaths, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp,
+    Paths, Services, Timestamp,
 };
 use futex::{Futexes, Words};
 use machine::{
@@ -53,6 +53,8 @@ pub struct Node {
     pub services: Arc<Services>,
     /// Set by the kernel that owns the root; waits until then.
     pub paths: Arc<LatePaths>,
+    /// The file systems of a kernel that does not own the root.
+    pub trees: Option<Arc<LocalPaths>>,
     pub remote: Arc<Remote>,
 }
 
@@ -64,12 +66,13 @@ impl Node {
         let clock = Arc::new(FileClock::default());
         let services = Services::new(memory.clone(), clock.clone(), spawner.clone());
         let late = Arc::new(LatePaths::default());
-        let served: Option<Arc<dyn Paths>> = (kernel == root).then(|| late.clone() as Arc<dyn Paths>);
-        let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), served);
-        let paths: Arc<dyn Paths> = match kernel == root {
-            true => late.clone(),
-            false => Arc::new(RemotePaths::new(remote.clone(), root, clock.clone())),
+        let trees = (kernel != root).then(|| crate::tree::without_root(&services));
+        let served: Arc<dyn Paths> = match &trees {
+            Some(trees) => trees.clone(),
+            None => late.clone(),
         };
+        let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), Some(served));
+        let paths: Arc<dyn Paths> = Arc::new(AllPaths::new(remote.clone(), root, clock.clone()));
         let objects = Arc::new(MappedObjects(remote.clone()));
         let vm =
             Vm::new(memory.clone(), endpoint.clone(), spawner, objects).expect("a kernel that has no frame can't live");
@@ -109,7 +112,7 @@ impl Node {
         system.extension::<SocketLists>().set(Arc::new(AllSockets(names)));
         ipc::start(&system, &services);
         clock.0.call_once(|| Arc::downgrade(&system));
-        Node { system, endpoint, services, paths: late, remote }
+        Node { system, endpoint, services, paths: late, trees, remote }
     }
 }
 

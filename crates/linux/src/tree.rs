@@ -25,6 +25,14 @@ pub struct Tree {
     pseudo: Vec<Pseudo>,
 }
 
+/// The file systems of a kernel that does not own the root: what is mounted there. Devices are opened where the root is, but for fifos.
+pub fn without_root(services: &Arc<Services>) -> Arc<LocalPaths> {
+    let paths = LocalPaths::without_root(services.clone());
+    paths.devices.set_fifo(Arc::new(|opening| Box::pin(fs::pipe::open_node(opening))));
+    paths.register_kind("tmpfs", Arc::new(TmpMounter { services: services.clone() }));
+    paths
+}
+
 impl Tree {
     /// `root` with nothing mounted in it, and devices for the disks that `ext4` mounts; programs can mount the rest by its names.
     pub fn new(

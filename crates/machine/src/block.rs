@@ -1,7 +1,7 @@
 //! Disks, as the services above see them.
 
 use crate::errno::Result;
-use crate::{BoxFuture, Frame, Memory, PAGE_SIZE};
+use crate::{BoxFuture, Frame, KernelId, Memory, PAGE_SIZE};
 use alloc::{sync::Arc, vec::Vec};
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +190,11 @@ pub trait BlockDevice: Send + Sync {
     /// How many loop devices a request goes through before it comes to a disk.
     fn nesting(&self) -> u32 {
         0
+    }
+
+    /// If another kernel drives it: which, and the disk's number on the bus.
+    fn driven_by(&self) -> Option<(KernelId, u32)> {
+        None
     }
 
     /// Does `op` from `sector` on, and waits until the disk has answered. Many may be under way at once, in any order; of two that overlap either may be first.

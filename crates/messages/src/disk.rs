@@ -1,8 +1,22 @@
 //! Disks that another kernel drives than the one that owns the root.
 
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 use machine::block::{BlockLimits, BlockOp, Piece};
 use machine::errno::Result;
+use serde::{Deserialize, Serialize};
+
+/// A disk or a partition that the receiver drives, to be mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedDisk {
+    /// The disk's number on the bus, counted from 0.
+    pub disk: u32,
+    /// As below /dev.
+    pub name: String,
+    /// Major and minor.
+    pub number: (u32, u32),
+    /// The first sector, and how many.
+    pub sectors: (u64, u64),
+}
 
 messages! {
     "disks" 0x780;

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::Services;
 use alloc::{
+    collections::BTreeMap,
     format,
     string::{String, ToString},
     sync::Arc,
@@ -20,6 +21,7 @@ use machine::{
     sync::Lock,
     Errno, PAGE_SIZE,
 };
+use messages::disk::PlacedDisk;
 
 /// Reads a disk before there are volumes.
 struct Raw<'a> {
@@ -52,10 +54,12 @@ impl partitions::Sectors for Raw<'_> {
     }
 }
 
-/// All disks of the machine with their partitions, on the kernel that has them.
+/// All disks of the machine with their partitions, on the kernel that owns the root. On another kernel: what it has mounted of the disks that it drives.
 #[derive(Default)]
 pub struct Disks {
     volumes: Lock<Vec<Arc<Volume>>>,
+    /// Disks that this kernel drives, by their number on the bus, for file systems that the owner of the root has it mount.
+    driven: Lock<BTreeMap<u32, Arc<Queue>>>,
     /// Names below /dev of those that the machine has when it starts, and what each leads to.
     links: Lock<Vec<(String, String)>>,
 }
@@ -85,6 +89,37 @@ impl Disks {
             self.links.lock().extend(names.map(|name| (name, format!("../../{}", volume.name()))));
         }
         added
+    }
+
+    /// On a kernel that does not own the root: it drives this disk.
+    pub fn drive(&self, services: &Arc<Services>, number: u32, device: &Arc<dyn BlockDevice>) {
+        let queue = Queue::new(services, device, (MAJOR, number * MINORS), Scheduler::of(&device.limits()));
+        self.driven.lock().insert(number, queue);
+    }
+
+    /// There: the volume of what the owner of the root wants mounted. What was read of it before is forgotten, for that kernel has written it since. ENODEV: the disk
+    /// is not driven here.
+    pub async fn placed(&self, services: &Arc<Services>, placed: &PlacedDisk) -> Result<Arc<Volume>> {
+        let PlacedDisk { disk, name, number, sectors } = placed;
+        let queue = self.driven.lock().get(disk).cloned().ok_or(Errno::ENODEV)?;
+        let (start, length) = *sectors;
+        let is_it = |volume: &&Arc<Volume>| volume.is_at(name, *sectors);
+        let known = self.volumes.lock().iter().find(is_it).cloned();
+        if let Some(volume) = known {
+            volume.replaced(length).await?;
+            return Ok(volume);
+        }
+        if start.checked_add(length).is_none_or(|end| end > queue.limits().sectors) {
+            return Err(Errno::EINVAL);
+        }
+        let place = Place { name: name.clone(), number: *number, sectors: *sectors };
+        let volume = Volume::new(services, &queue, place, None, None);
+        let mut volumes = self.volumes.lock();
+        let old: Vec<_> = volumes.extract_if(.., |volume| volume.name() == name).collect();
+        volumes.push(volume.clone());
+        drop(volumes);
+        drop(old);
+        Ok(volume)
     }
 
     /// /dev/ram0, of so many bytes, but at most half of the memory.

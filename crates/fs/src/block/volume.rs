@@ -18,8 +18,9 @@ use machine::{
     errno::Result,
     join_all,
     sync::Lock,
-    BoxFuture, Errno, PAGE_SIZE,
+    BoxFuture, Errno, KernelId, PAGE_SIZE,
 };
+use messages::disk::PlacedDisk;
 
 /// Where a volume's bytes are, and what has been asked of it.
 pub struct Content {
@@ -212,6 +213,18 @@ impl Volume {
         self.part.as_ref().map(|part| (part.number, self.content.start))
     }
 
+    /// What another kernel that drives its disk is to know of it. None: its disk is driven here.
+    pub(crate) fn placed(&self) -> Option<(KernelId, PlacedDisk)> {
+        let (kernel, disk) = self.device().driven_by()?;
+        let sectors = (self.content.start, self.sectors());
+        Some((kernel, PlacedDisk { disk, name: self.name.clone(), number: self.number, sectors }))
+    }
+
+    /// Whether it is what another kernel says.
+    pub(super) fn is_at(&self, name: &str, sectors: (u64, u64)) -> bool {
+        (self.name(), self.content.start, self.sectors()) == (name, sectors.0, sectors.1)
+    }
+
     /// How large it is.
     pub fn sectors(&self) -> u64 {
         self.content.sectors.load(Relaxed)
@@ -261,7 +274,7 @@ impl Volume {
     }
 
     /// Other bytes lie below from now on, so many sectors: forgets all pages.
-    pub(super) async fn replaced(&self, sectors: u64) -> Result<()> {
+    pub(crate) async fn replaced(&self, sectors: u64) -> Result<()> {
         self.content.sectors.store(sectors, Relaxed);
         for bytes in [0, sectors * SECTOR] {
             self.cache.truncate(bytes, |_, _| Ok(()), crate::file::ready(Ok(()))).await?;

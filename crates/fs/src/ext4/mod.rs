@@ -14,7 +14,7 @@ mod size;
 
 use crate::{
     block::{Disks, Hold, Volume},
-    inode::Mounter,
+    inode::{Lent, Mounter, Placed},
     lease::Sharers,
     FileSystem, FileSystemInfo, Inode, PageCache, Services,
 };
@@ -36,6 +36,7 @@ use machine::{
     sync::{AsyncLock, Lock, WaitQueue},
     to_completion, BoxFuture, Errno,
 };
+use messages::disk::PlacedDisk;
 use node::Node;
 
 /// EXT4_SUPER_MAGIC.
@@ -341,12 +342,36 @@ pub struct Ext4Mounter {
     disks: Arc<Disks>,
     /// What is mounted, by the number of the disk.
     mounted: AsyncLock<BTreeMap<(u32, u32), Weak<Shared>>>,
+    /// What other kernels have mounted, likewise.
+    away: AsyncLock<BTreeMap<(u32, u32), Weak<Away>>>,
+}
+
+/// A volume that the kernel which drives its disk has mounted. Nobody else may claim it.
+struct Away(Hold);
+
+impl Lent for Away {
+    fn returned(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // It may be mounted twice.
+            let Some(Away(hold)) = Arc::into_inner(self) else { return };
+            let volume = hold.volume().clone();
+            // What this kernel has of the disk is from before, unless a program has written to it meanwhile. If that fails the next fsync there says so.
+            let _ = volume.sync().await;
+            let _ = volume.replaced(volume.sectors()).await;
+            hold.release().await;
+        })
+    }
 }
 
 impl Ext4Mounter {
     /// For the disks of the machine.
     pub fn new(services: &Arc<Services>, disks: &Arc<Disks>) -> Ext4Mounter {
-        Ext4Mounter { services: services.clone(), disks: disks.clone(), mounted: AsyncLock::new(BTreeMap::new()) }
+        Ext4Mounter {
+            services: services.clone(),
+            disks: disks.clone(),
+            mounted: AsyncLock::default(),
+            away: AsyncLock::default(),
+        }
     }
 
     /// The disks that it looks for what is to be mounted on.
@@ -354,9 +379,11 @@ impl Ext4Mounter {
         &self.disks
     }
 
-    async fn open(&self, source: &[u8], data: &[u8], read_only: bool) -> Result<Arc<dyn FileSystem>> {
-        let name = source.strip_prefix(b"/dev/").ok_or(Errno::ENOTBLK)?;
-        let disk = self.disks.find(name)?;
+    fn find(&self, source: &[u8]) -> Result<Arc<Volume>> {
+        self.disks.find(source.strip_prefix(b"/dev/").ok_or(Errno::ENOTBLK)?)
+    }
+
+    async fn open(&self, disk: Arc<Volume>, data: &[u8], read_only: bool) -> Result<Arc<dyn FileSystem>> {
         let mut mounted = self.mounted.lock().await;
         // The same disk twice is one file system.
         let known = mounted.get(&disk.number()).and_then(Weak::upgrade);
@@ -448,7 +475,40 @@ impl Mounter for Ext4Mounter {
         data: &'a [u8],
         read_only: bool,
     ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
-        Box::pin(self.open(source, data, read_only))
+        Box::pin(async move { self.open(self.find(source)?, data, read_only).await })
+    }
+
+    fn place<'a>(&'a self, source: &'a [u8], _data: &'a [u8]) -> BoxFuture<'a, Result<Option<Placed>>> {
+        Box::pin(async move {
+            let volume = self.find(source)?;
+            let Some((kernel, disk)) = volume.placed() else { return Ok(None) };
+            let mut away = self.away.lock().await;
+            let known = away.get(&disk.number).and_then(Weak::upgrade);
+            let lent = match known {
+                Some(lent) => lent,
+                None => {
+                    let lent = Arc::new(Away(Hold::new(&volume, true)?));
+                    // What programs have written to it.
+                    volume.sync().await?;
+                    away.insert(disk.number, Arc::downgrade(&lent));
+                    lent
+                }
+            };
+            Ok(Some(Placed { kernel, disk: Some(disk), lent: Some(lent) }))
+        })
+    }
+
+    fn mount_placed<'a>(
+        &'a self,
+        disk: Option<&'a PlacedDisk>,
+        _source: &'a [u8],
+        data: &'a [u8],
+        read_only: bool,
+    ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
+        Box::pin(async move {
+            let volume = self.disks.placed(&self.services, disk.ok_or(Errno::ENODEV)?).await?;
+            self.open(volume, data, read_only).await
+        })
     }
 }
 

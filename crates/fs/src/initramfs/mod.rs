@@ -36,7 +36,7 @@ const BUILT_IN: [(&[u8], u32, (u32, u32)); 3] =
 /// out with a line in the log, where Linux says nothing.
 pub async fn unpack(paths: &dyn Paths, archive: &[u8]) -> core::result::Result<usize, Failure> {
     let root = paths.root().await.map_err(|error| Failure::Room(b"/".to_vec(), error))?;
-    let base = Base { at: root.clone(), to: Some(root.clone()), root, lease: None };
+    let base = Base { to: Some(root.clone()), ..Base::new(root.clone(), root) };
     let mut tree = Tree { paths, base, files: BTreeMap::new(), directories: Vec::new() };
     for (name, mode, rdev) in BUILT_IN {
         let (identity, data) = ((0, 0, 0), &[][..]);

@@ -21,7 +21,8 @@ use core::any::Any;
 use lease::Sharers;
 use listing::Listing;
 use locks::LockTable;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Pid};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
+use messages::disk::PlacedDisk;
 
 /// What is to be made by [`Inode::create`].
 #[derive(Clone, Debug)]
@@ -324,14 +325,58 @@ pub trait FileSystem: Send + Sync {
             _ => Ok(()),
         })
     }
+    /// If another kernel has it: how it is reached.
+    fn elsewhere(&self) -> Option<&dyn Elsewhere> {
+        None
+    }
     /// Nobody uses it any more, or the machine ends: writes back all that is dirty, and leaves what it is kept on as one that was unmounted. It can't be written any more.
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         self.sync()
     }
 }
 
+/// A mounted tree of another kernel, on the kernel that owns the root.
+pub trait Elsewhere: Send + Sync {
+    /// The stand-in of its topmost directory.
+    fn entry(&self) -> &Arc<dyn File>;
+    /// Mounted with other flags (mount(2)) from now on.
+    fn remount(&self, flags: u64) -> BoxFuture<'_, Result<()>>;
+    /// Takes it away. EBUSY: something there is in use; with `detach` it stays until that ends.
+    fn unmount(&self, detach: bool) -> BoxFuture<'_, Result<()>>;
+}
+
+/// A file system that is to be on another kernel.
+pub struct Placed {
+    /// The kernel.
+    pub kernel: KernelId,
+    /// The disk that it is on.
+    pub disk: Option<PlacedDisk>,
+    /// What this kernel knows of the disk, and leaves to the other one as long as it is mounted.
+    pub lent: Option<Arc<dyn Lent>>,
+}
+
+/// A disk that another kernel has mounted.
+pub trait Lent: Send + Sync {
+    /// It has unmounted it: what was known of its contents is forgotten.
+    fn returned(self: Arc<Self>) -> BoxFuture<'static, ()>;
+}
+
 /// Makes file systems of one kind (`mount -t KIND`).
 pub trait Mounter: Send + Sync {
+    /// On which other kernel a file system for `source` with the options `data` is to be, as the kernel that owns the root sees it. None: here.
+    fn place<'a>(&'a self, _source: &'a [u8], _data: &'a [u8]) -> BoxFuture<'a, Result<Option<Placed>>> {
+        ready(Ok(None))
+    }
+    /// [`Mounter::mount`] on the kernel where [`Mounter::place`] wants it.
+    fn mount_placed<'a>(
+        &'a self,
+        _disk: Option<&'a PlacedDisk>,
+        source: &'a [u8],
+        data: &'a [u8],
+        read_only: bool,
+    ) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
+        self.mount(source, data, read_only)
+    }
     /// A file system for `source` with the options `data` (mount(2)), which nobody will write to if it is `read_only`.
     fn mount<'a>(
         &'a self,

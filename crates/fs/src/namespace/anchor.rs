@@ -47,7 +47,7 @@ impl File for Anchor {
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        crate::file::ready(self.at.path())
+        self.at.whole_path()
     }
 
     /// A process there has closed a descriptor of the file.

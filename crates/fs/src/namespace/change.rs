@@ -35,7 +35,7 @@ impl LocalPaths {
         let (name, slash) = new_name(walk.parent(path).await?)?;
         if slash && new.kind != Kind::Directory {
             // `mknod x/`: EEXIST if x is there, else ENOENT.
-            let found = walk.child(&name).await?;
+            let found = walk.last(&name, slash).await?;
             return Err(if found.is_some() { Errno::EEXIST } else { Errno::ENOENT });
         }
         self.make(&walk, &name, new).await.map(drop)
@@ -87,7 +87,7 @@ impl LocalPaths {
     ) -> Result<()> {
         let source = match place_of(&*base.at) {
             Some(location) if from.is_empty() && empty_ok => location.clone(),
-            _ => Walk::new(self, caller, base, from, false)?.location(from, follow).await?,
+            _ => Walk::new(self, caller, base, from, false)?.place_or_file(from, follow).await?,
         };
         let mut walk = Walk::new(self, caller, base, to, true)?;
         let (name, slash) = new_name(walk.parent(to).await?)?;

@@ -8,14 +8,18 @@
 //! A program decides how deep the tree is, so nothing here recurses: neither a walk nor a drop.
 
 use super::{cache::NameCache, mount::Mount, walk::PATH_MAX};
-use crate::{inode::FOREVER, inotify, Clock, Inode};
+use crate::{inode::FOREVER, inotify, Clock, File, Inode};
 use alloc::{
+    boxed::Box,
     collections::{btree_map::Entry, BTreeMap},
     sync::Arc,
     vec::Vec,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use machine::sync::{AsyncLock, Lock};
+use machine::{
+    sync::{AsyncLock, Lock},
+    BoxFuture,
+};
 
 pub struct Dentry {
     pub inode: Arc<dyn Inode>,
@@ -256,7 +260,27 @@ impl Location {
         Some(Location { mount: at.mount, dentry: parent })
     }
 
-    /// Absolute path, with ` (deleted)` if the name is gone. One of more than [`PATH_MAX`] bytes lacks its beginning; a call
+    /// Where `..` leads from the topmost directory of a file system that hangs in another kernel's tree: the directory there that it covers.
+    pub(super) fn above(&self) -> Option<Arc<dyn File>> {
+        Arc::ptr_eq(&self.dentry, &self.mount.root).then(|| self.mount.above.clone())?
+    }
+
+    /// [`Location::path`], with what the kernel that owns the root says of where the file system hangs.
+    pub fn whole_path(&self) -> BoxFuture<'_, Vec<u8>> {
+        let Some(above) = self.mount.above.clone() else { return crate::file::ready(self.path()) };
+        Box::pin(async move {
+            let (mut path, below) = (above.path().await, self.path());
+            if path == b"/" {
+                return below;
+            }
+            if below != b"/" {
+                path.extend_from_slice(&below);
+            }
+            path
+        })
+    }
+
+    /// Absolute path within the file systems of this kernel, with ` (deleted)` if the name is gone. One of more than [`PATH_MAX`] bytes lacks its beginning; a call
     /// that gives it to a program answers ENAMETOOLONG.
     pub fn path(&self) -> Vec<u8> {
         let mut parts: Vec<Name> = Vec::new();

@@ -17,7 +17,7 @@ impl LocalPaths {
                 seen.push(tree.clone());
                 let at = Location { dentry: mount.root.clone(), mount };
                 let directory = DirFile::new(&self.services, at, OpenFlags::DIRECTORY) as Arc<dyn File>;
-                trees.push(Base { root: directory.clone(), at: directory, to: None, lease: None });
+                trees.push(Base::new(directory.clone(), directory));
             }
         }
         trees

@@ -417,7 +417,7 @@ impl File for RegularFile {
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        crate::file::ready(self.opened.at.path())
+        self.opened.at.whole_path()
     }
 
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {

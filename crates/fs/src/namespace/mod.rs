@@ -12,6 +12,7 @@ mod dentry;
 mod device_nodes;
 mod devices;
 mod directory;
+pub mod elsewhere;
 mod files;
 pub mod mount;
 mod mounting;
@@ -29,7 +30,8 @@ pub use dentry::{Dentry, Location};
 pub use devices::{Devices, FifoOpener, Opener, Opening};
 pub use files::RegularFile;
 pub use mount::Mount;
-pub use paths::{Base, PathAnswer, Paths};
+pub(crate) use paths::GOES_ON;
+pub use paths::{Base, GoesOn, Onward, PathAnswer, Paths};
 pub use walk::resolve;
 
 use crate::{
@@ -39,18 +41,22 @@ use crate::{
     Caller, File, FileSystem, OpenFlags, PathOp, Services,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use elsewhere::Trees;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock},
     BoxFuture, Errno, PAGE_SIZE,
 };
+use messages::fs::{TreeMount, TreeOp};
 use mount::MountTable;
+use walk::Walk;
 
-/// The paths of the kernel that owns the root file system.
+/// The file systems of a kernel. That of one has the root of the machine, and its mounts are the tree of all mounts.
 pub struct LocalPaths {
     services: Arc<Services>,
     pub devices: Arc<Devices>,
-    root: Arc<Mount>,
+    /// None: another kernel has the root.
+    root: Option<Arc<Mount>>,
     mounts: MountTable,
     kinds: Lock<BTreeMap<Vec<u8>, Arc<dyn Mounter>>>,
     /// One rename between directories at a time: so the tree has no loops (see `change`).
@@ -58,6 +64,8 @@ pub struct LocalPaths {
     names: NameCache,
     /// Every answer another kernel holds rests on what is mounted where.
     everything: Sharers,
+    /// How other kernels are asked to mount.
+    trees: Lock<Option<Arc<dyn Trees>>>,
 }
 
 /// The inode of a file of this kernel that has a name.
@@ -70,17 +78,27 @@ impl LocalPaths {
         let dentry = Dentry::root(root.root());
         let source = root.source();
         let mount = Mount::new(root, dentry, None, source, mount::flags::RELATIME);
-        let mounts = MountTable::with_root(mount.clone());
+        Self::over(services, Some(mount), devices)
+    }
+
+    /// Those of a kernel that does not have the root: none yet.
+    pub fn without_root(services: Arc<Services>) -> Arc<Self> {
+        Self::over(services, None, Arc::default())
+    }
+
+    fn over(services: Arc<Services>, root: Option<Arc<Mount>>, devices: Arc<Devices>) -> Arc<Self> {
+        let mounts = MountTable::with_root(root.clone());
         let memory = services.memory.totals().0 as usize * PAGE_SIZE;
         let paths = Arc::new(LocalPaths {
             services,
             devices,
-            root: mount,
+            root,
             mounts,
             kinds: Lock::new(BTreeMap::new()),
             renaming: AsyncLock::new(()),
             names: NameCache::new(memory),
             everything: Sharers::default(),
+            trees: Lock::new(None),
         });
         paths.devices.set_paths(&paths);
         paths
@@ -90,8 +108,9 @@ impl LocalPaths {
         self.services.clock.monotonic()
     }
 
-    pub fn root_location(&self) -> Location {
-        Location { mount: self.root.clone(), dentry: self.root.root.clone() }
+    fn root_location(&self) -> Result<Location> {
+        let mount = self.root.clone().ok_or(Errno::ENOENT)?;
+        Ok(Location { dentry: mount.root.clone(), mount })
     }
 
     /// All mounts, for /proc/mounts.
@@ -101,11 +120,12 @@ impl LocalPaths {
 
     /// sync(2).
     pub async fn sync(&self) -> Result<()> {
+        let mut result = Ok(());
         for mount in self.mounts.list() {
-            mount.file_system.sync().await?;
+            result = result.and(mount.file_system.sync().await);
         }
         // What file systems have written may be a disk's.
-        self.devices.sync().await
+        result.and(self.devices.sync().await)
     }
 
     /// Names that nobody uses are looked up again.
@@ -132,50 +152,61 @@ impl Drop for LocalPaths {
     }
 }
 
+impl LocalPaths {
+    async fn perform(&self, caller: &Caller, base: &Base, op: &PathOp) -> Result<PathAnswer> {
+        let done = |()| PathAnswer::Done;
+        match op {
+            PathOp::Open { path, flags, mode, resolve } => {
+                self.open(caller, base, path, *flags, *mode, *resolve).await.map(PathAnswer::File)
+            }
+            PathOp::Stat { path, follow, empty_ok } => {
+                self.stat(caller, base, path, *follow, *empty_ok).await.map(PathAnswer::Attributes)
+            }
+            PathOp::StatFs { path } => self.stat_fs(caller, base, path).await.map(PathAnswer::FileSystem),
+            PathOp::ReadLink { path, empty_ok } => {
+                self.read_link(caller, base, path, *empty_ok).await.map(PathAnswer::Bytes)
+            }
+            PathOp::Access { path, mode, effective, follow, empty_ok } => {
+                self.access(caller, base, path, *mode, *effective, *follow, *empty_ok).await.map(done)
+            }
+            PathOp::MakeDir { path, mode } => self.make_dir(caller, base, path, *mode).await.map(done),
+            PathOp::MakeNode { path, mode, rdev } => self.make_node(caller, base, path, *mode, *rdev).await.map(done),
+            PathOp::Symlink { target, path } => self.symlink(caller, base, target.clone(), path).await.map(done),
+            PathOp::Link { from, to, follow, empty_ok } => {
+                self.link(caller, base, from, to, *follow, *empty_ok).await.map(done)
+            }
+            PathOp::Rename { from, to, flags } => self.rename(caller, base, from, to, *flags).await.map(done),
+            PathOp::Unlink { path, directory } => self.unlink(caller, base, path, *directory).await.map(done),
+            PathOp::SetAttributes { path, follow, empty_ok, set } => {
+                self.set_attributes(caller, base, path, *follow, *empty_ok, set.clone()).await.map(done)
+            }
+            PathOp::Xattr { path, follow, op } => {
+                self.xattr(caller, base, path, *follow, op.clone()).await.map(PathAnswer::Bytes)
+            }
+            PathOp::Mount { source, path, kind, flags, data } => {
+                self.mount(caller, base, source.clone(), path, kind, *flags, data).await.map(done)
+            }
+            PathOp::Unmount { path, flags } => self.unmount(caller, base, path, *flags).await.map(done),
+            PathOp::Parent { path } => Walk::new(self, caller, base, path, false)?.parent(path).await.map(|_| done(())),
+            PathOp::Sync => self.sync().await.map(done),
+            PathOp::Notify { flags } => {
+                let account = self.services.accounts.of(caller.process, caller.credentials.uid);
+                Ok(PathAnswer::File(Inotify::new(caller, &account, *flags)?))
+            }
+            PathOp::Watch { path, mask } => self.watch(caller, base, path, *mask).await.map(PathAnswer::Number),
+        }
+    }
+}
+
 impl Paths for LocalPaths {
     fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
         Box::pin(async move {
-            let done = |()| PathAnswer::Done;
-            match op {
-                PathOp::Open { path, flags, mode, resolve } => {
-                    self.open(caller, base, &path, flags, mode, resolve).await.map(PathAnswer::File)
+            match self.perform(caller, base, &op).await {
+                Err(GOES_ON) => {
+                    let onward = base.onward.lock().take().ok_or(Errno::EIO)?;
+                    Ok(PathAnswer::GoesOn(Box::new(GoesOn { op, onward })))
                 }
-                PathOp::Stat { path, follow, empty_ok } => {
-                    self.stat(caller, base, &path, follow, empty_ok).await.map(PathAnswer::Attributes)
-                }
-                PathOp::StatFs { path } => self.stat_fs(caller, base, &path).await.map(PathAnswer::FileSystem),
-                PathOp::ReadLink { path, empty_ok } => {
-                    self.read_link(caller, base, &path, empty_ok).await.map(PathAnswer::Bytes)
-                }
-                PathOp::Access { path, mode, effective, follow, empty_ok } => {
-                    self.access(caller, base, &path, mode, effective, follow, empty_ok).await.map(done)
-                }
-                PathOp::MakeDir { path, mode } => self.make_dir(caller, base, &path, mode).await.map(done),
-                PathOp::MakeNode { path, mode, rdev } => {
-                    self.make_node(caller, base, &path, mode, rdev).await.map(done)
-                }
-                PathOp::Symlink { target, path } => self.symlink(caller, base, target, &path).await.map(done),
-                PathOp::Link { from, to, follow, empty_ok } => {
-                    self.link(caller, base, &from, &to, follow, empty_ok).await.map(done)
-                }
-                PathOp::Rename { from, to, flags } => self.rename(caller, base, &from, &to, flags).await.map(done),
-                PathOp::Unlink { path, directory } => self.unlink(caller, base, &path, directory).await.map(done),
-                PathOp::SetAttributes { path, follow, empty_ok, set } => {
-                    self.set_attributes(caller, base, &path, follow, empty_ok, set).await.map(done)
-                }
-                PathOp::Xattr { path, follow, op } => {
-                    self.xattr(caller, base, &path, follow, op).await.map(PathAnswer::Bytes)
-                }
-                PathOp::Mount { source, path, kind, flags, data } => {
-                    self.mount(caller, base, source, &path, &kind, flags, &data).await.map(done)
-                }
-                PathOp::Unmount { path, flags } => self.unmount(caller, base, &path, flags).await.map(done),
-                PathOp::Sync => self.sync().await.map(done),
-                PathOp::Notify { flags } => {
-                    let account = self.services.accounts.of(caller.process, caller.credentials.uid);
-                    Ok(PathAnswer::File(Inotify::new(caller, &account, flags)?))
-                }
-                PathOp::Watch { path, mask } => self.watch(caller, base, &path, mask).await.map(PathAnswer::Number),
+                answer => answer,
             }
         })
     }
@@ -189,9 +220,17 @@ impl Paths for LocalPaths {
 
     fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>> {
         Box::pin(async move {
-            let file = directory::DirFile::new(&self.services, self.root_location(), OpenFlags::DIRECTORY);
+            let file = directory::DirFile::new(&self.services, self.root_location()?, OpenFlags::DIRECTORY);
             Ok(file as Arc<dyn File>)
         })
+    }
+
+    fn mount_for<'a>(&'a self, mount: TreeMount, above: Arc<dyn File>) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        Box::pin(LocalPaths::mount_for(self, mount, above))
+    }
+
+    fn control_tree<'a>(&'a self, entry: &'a Arc<dyn File>, op: TreeOp) -> BoxFuture<'a, Result<()>> {
+        Box::pin(LocalPaths::control_tree(self, entry, op))
     }
 }
 

@@ -1,9 +1,12 @@
 //! Mounts: which tree hangs where.
 
 use super::dentry::{Dentry, Location};
-use crate::{FileSystem, OpenFlags};
-use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::{File, FileSystem, OpenFlags};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use machine::{errno::Result, sync::Lock, Errno};
 
 /// Flags of mount(2).
@@ -26,11 +29,17 @@ pub mod flags {
 
 pub struct Mount {
     pub root: Arc<Dentry>,
-    /// The directory that this mount covers; None for the root of everything.
+    /// The directory that this mount covers; None for the root of everything, and if another kernel has that directory.
     pub on: Option<Location>,
     pub file_system: Arc<dyn FileSystem>,
     pub source: Vec<u8>,
     flags: AtomicU64,
+    /// The directory of another kernel that this mount covers.
+    pub(super) above: Option<Arc<dyn File>>,
+    /// The topmost directory as that kernel knows it.
+    pub(super) known_as: Lock<Weak<dyn File>>,
+    /// That kernel has taken the mount away.
+    pub(super) gone: AtomicBool,
 }
 
 impl Mount {
@@ -41,7 +50,41 @@ impl Mount {
         source: Vec<u8>,
         flags: u64,
     ) -> Arc<Self> {
-        Arc::new(Mount { root, on, file_system, source, flags: AtomicU64::new(flags & flags::KEPT) })
+        Self::over(file_system, root, (on, None), source, flags)
+    }
+
+    /// One that covers a directory of this kernel, or of another.
+    pub(super) fn over(
+        file_system: Arc<dyn FileSystem>,
+        root: Arc<Dentry>,
+        (on, above): (Option<Location>, Option<Arc<dyn File>>),
+        source: Vec<u8>,
+        flags: u64,
+    ) -> Arc<Self> {
+        Arc::new(Mount {
+            root,
+            on,
+            file_system,
+            source,
+            flags: AtomicU64::new(flags & flags::KEPT),
+            above,
+            known_as: Lock::new(Weak::<super::directory::DirFile>::new()),
+            gone: AtomicBool::new(false),
+        })
+    }
+
+    /// If the file system is another kernel's: its topmost directory, where walks go on.
+    pub fn entry(&self) -> Option<&Arc<dyn File>> {
+        self.file_system.elsewhere().map(|there| there.entry())
+    }
+
+    /// If a walk begins at `start` because it came there from the mount on another kernel, and that has been taken away since: what it covered.
+    pub(super) fn left(&self, start: &Arc<dyn File>) -> Option<Arc<dyn File>> {
+        let is_known = || core::ptr::addr_eq(Weak::as_ptr(&self.known_as.lock()), Arc::as_ptr(start));
+        if self.gone.load(Ordering::Acquire) && is_known() {
+            return self.above.clone();
+        }
+        None
     }
 
     /// A tree that hangs nowhere, for files without names.
@@ -92,8 +135,8 @@ const MOST: usize = 100_000;
 pub(super) struct MountTable(Lock<Vec<Arc<Mount>>>);
 
 impl MountTable {
-    pub fn with_root(root: Arc<Mount>) -> Self {
-        MountTable(Lock::new(alloc::vec![root]))
+    pub fn with_root(root: Option<Arc<Mount>>) -> Self {
+        MountTable(Lock::new(root.into_iter().collect()))
     }
 
     /// The mount that covers `at`, if any.
@@ -131,16 +174,31 @@ impl MountTable {
     /// Takes `mount` out unless it is busy: used by an open file, a working directory or another mount.
     pub fn remove(&self, mount: &Arc<Mount>, detach: bool) -> Result<()> {
         let mut mounts = self.0.lock();
-        let on = mount.on.as_ref().ok_or(Errno::EINVAL)?;
+        if mount.on.is_none() && mount.above.is_none() {
+            return Err(Errno::EINVAL);
+        }
         let place = mounts.iter().position(|other| Arc::ptr_eq(other, mount)).ok_or(Errno::EINVAL)?;
-        // The table's, and the caller's two (the walk's location and the argument).
-        if !detach && Arc::strong_count(mount) > 2 {
+        // The table's, the caller's, and that of the directory that another kernel knows.
+        if !detach && Arc::strong_count(mount) > 2 + usize::from(mount.above.is_some()) {
             return Err(Errno::EBUSY);
         }
-        mounts.remove(place);
+        let gone = mounts.remove(place);
+        gone.gone.store(!detach, Ordering::Release);
         drop(mounts);
-        on.dentry.mounts.fetch_sub(1, Ordering::Release);
+        if let Some(on) = &mount.on {
+            on.dentry.mounts.fetch_sub(1, Ordering::Release);
+        }
         Ok(())
+    }
+
+    /// EBUSY: something of this kernel uses `mount`, whose file system is another's.
+    pub fn check_unused(&self, mount: &Arc<Mount>) -> Result<()> {
+        let mounts = self.0.lock();
+        match mounts.iter().any(|other| Arc::ptr_eq(other, mount)) {
+            true if Arc::strong_count(mount) > 2 => Err(Errno::EBUSY),
+            true => Ok(()),
+            false => Err(Errno::EINVAL),
+        }
     }
 
     pub fn list(&self) -> Vec<Arc<Mount>> {

@@ -3,12 +3,13 @@
 use super::{
     dentry::{Dentry, Location},
     mount::{flags, Mount},
-    walk::Walk,
-    LocalPaths,
+    walk::{place_of, Walk},
+    LocalPaths, GOES_ON,
 };
 use crate::{inode::Mounter, lease, Base, Caller, FileSystem, Kind};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
+use messages::fs::TreeMount;
 
 const MNT_FORCE: u32 = 1;
 const MNT_DETACH: u32 = 2;
@@ -34,13 +35,13 @@ impl LocalPaths {
         flags: u64,
     ) -> Result<()> {
         let root = crate::Paths::root(self).await?;
-        let base = Base { root: root.clone(), at: root, to: None, lease: None };
+        let base = Base::new(root.clone(), root);
         let on = Walk::new(self, caller, &base, path, false)?.location(path, true).await?;
         let _changing = self.everything.change(&[lease::OWN]).await;
         self.hang(on, Dentry::root(file_system.root()), file_system, source.to_vec(), flags)
     }
 
-    fn hang(
+    pub(super) fn hang(
         &self,
         on: Location,
         root: Arc<Dentry>,
@@ -60,6 +61,19 @@ impl LocalPaths {
         self.mounts.add(Mount::new(file_system, root, Some(on), source, flags))
     }
 
+    /// What mount(2) and umount(2) are asked to work on. From the topmost directory of a file system that hangs in another kernel's tree they go on there.
+    async fn mount_point(&self, caller: &Caller, base: &Base, path: &[u8], follow: bool) -> Result<Location> {
+        if let (true, Some(covered)) = (path.is_empty() && base.continues.is_some(), place_of(&*base.at)) {
+            return Ok(self.cover(covered.clone()));
+        }
+        let mut walk = Walk::new(self, caller, base, path, false)?.to_mount();
+        let found = walk.location(path, follow).await?;
+        match found.above() {
+            Some(above) => Err(walk.go_on(Some(above), b"", b"")),
+            None => Ok(found),
+        }
+    }
+
     #[allow(clippy::too_many_arguments)]
     pub(super) async fn mount(
         &self,
@@ -74,11 +88,20 @@ impl LocalPaths {
         if !caller.credentials.is_privileged() {
             return Err(Errno::EPERM);
         }
-        let on = Walk::new(self, caller, base, path, false)?.location(path, true).await?;
+        let on = self.mount_point(caller, base, path, true).await?;
+        if self.root.is_none() {
+            log::warn!("mount: {}: mounts lie on directories of the kernel that owns the root", path.escape_ascii());
+            return Err(Errno::EOPNOTSUPP);
+        }
         let _changing = self.everything.change(&[lease::OWN]).await;
         if flags & flags::REMOUNT != 0 {
             if !Arc::ptr_eq(&on.dentry, &on.mount.root) {
                 return Err(Errno::EINVAL);
+            }
+            if let Some(there) = on.mount.file_system.elsewhere() {
+                there.remount(flags).await?;
+                on.mount.set_flags(flags);
+                return Ok(());
             }
             // With MS_BIND only this mount changes.
             if flags & flags::BIND == 0 {
@@ -95,11 +118,23 @@ impl LocalPaths {
             return Err(Errno::EINVAL);
         }
         if flags & flags::BIND != 0 {
-            let from = Walk::new(self, caller, base, &source, false)?.location(&source, true).await?;
+            let from = Walk::new(self, caller, base, &source, false)?.to_mount().location(&source, true).await;
+            let from = match from {
+                Ok(from) if from.mount.entry().is_none() => from,
+                Ok(_) | Err(GOES_ON) => {
+                    log::warn!("mount: {}: another kernel's file systems are not bound", source.escape_ascii());
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                Err(error) => return Err(error),
+            };
             let flags = flags | from.mount.flags();
             return self.hang(on, from.dentry, from.mount.file_system.clone(), source, flags);
         }
         let mounter = self.kinds.lock().get(kind).cloned().ok_or(Errno::ENODEV)?;
+        if let Some(placed) = mounter.place(&source, data).await? {
+            let mount = TreeMount { kind: kind.to_vec(), source, flags, data: data.to_vec(), disk: None };
+            return self.mount_elsewhere(on, placed, mount).await;
+        }
         let file_system = mounter.mount(&source, data, flags & flags::RDONLY != 0).await?;
         let root = Dentry::root(file_system.root());
         let hung = check_writable(&root, flags).and_then(|()| self.hang(on, root, file_system.clone(), source, flags));
@@ -118,9 +153,12 @@ impl LocalPaths {
             return Err(Errno::EPERM);
         }
         let follow = flags & UMOUNT_NOFOLLOW == 0;
-        let Location { mount, dentry } = Walk::new(self, caller, base, path, false)?.location(path, follow).await?;
+        let Location { mount, dentry } = self.mount_point(caller, base, path, follow).await?;
         if !Arc::ptr_eq(&dentry, &mount.root) {
             return Err(Errno::EINVAL);
+        }
+        if mount.entry().is_some() {
+            return self.unmount_elsewhere(mount, flags & MNT_DETACH != 0).await;
         }
         mount.file_system.sync().await?;
         // Nobody keeps a file of it open only in case it is opened again.
@@ -151,7 +189,7 @@ impl LocalPaths {
 }
 
 /// EROFS: to be written, but it can't be. (mount(8) tries again without.)
-fn check_writable(root: &Dentry, flags: u64) -> Result<()> {
+pub(super) fn check_writable(root: &Dentry, flags: u64) -> Result<()> {
     match root.inode.write_refused() {
         Some(Errno::EROFS) if flags & flags::RDONLY == 0 => Err(Errno::EROFS),
         _ => Ok(()),

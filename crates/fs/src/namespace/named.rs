@@ -72,7 +72,7 @@ impl File for PathFile {
     }
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         match &self.of {
-            PathTarget::Named(at) => crate::file::ready(at.path()),
+            PathTarget::Named(at) => at.whole_path(),
             PathTarget::File(file) => file.path(),
         }
     }
@@ -216,7 +216,7 @@ impl File for NodeFile {
         self.inner.object()
     }
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        crate::file::ready(self.at.path())
+        self.at.whole_path()
     }
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
         self.inner.closed(caller)

@@ -71,12 +71,12 @@ impl LocalPaths {
             if slash {
                 return Err(Errno::EISDIR);
             }
-            if let Some(found) = walk.child(&name).await? {
+            if let Some(found) = walk.last(&name, slash).await? {
                 if flags.contains(OpenFlags::EXCL) {
                     return Err(Errno::EEXIST);
                 }
                 if found.inode().kind() == Kind::Symlink && !flags.contains(OpenFlags::NOFOLLOW) {
-                    last = walk.follow(&found, b"").await?;
+                    last = walk.follow(&found, false).await?;
                     continue;
                 }
                 return self.open_at(caller, found, flags, false).await;

@@ -216,7 +216,15 @@ impl LocalPaths {
     /// inotify_add_watch(2): the watch's number.
     pub(super) async fn watch(&self, caller: &Caller, base: &Base, path: &[u8], mask: u32) -> Result<i64> {
         let collector = base.to.as_ref().ok_or(Errno::EINVAL)?;
-        let collector = collector.as_any().downcast_ref::<Inotify>().ok_or(Errno::EINVAL)?;
+        let collector = match collector.as_any().downcast_ref::<Inotify>() {
+            Some(collector) => collector,
+            // It is on the kernel that owns the root. ENOSPC: who gets it looks for changes by himself.
+            None if collector.remote().is_some() => {
+                log::warn!("inotify: {}: not of another kernel's file systems", path.escape_ascii());
+                return Err(Errno::ENOSPC);
+            }
+            None => return Err(Errno::EINVAL),
+        };
         let follow = mask & inotify::DONT_FOLLOW == 0;
         let location = match self.target(caller, base, path, follow, false).await? {
             Target::At(location) => location,

@@ -2,6 +2,7 @@
 
 use super::{
     dentry::{Cached, Dentry, Location},
+    paths::{Onward, GOES_ON},
     permission::{self, EXEC},
     LocalPaths,
 };
@@ -55,10 +56,19 @@ pub(super) enum Target {
 pub(super) struct Walk<'a> {
     pub paths: &'a LocalPaths,
     pub caller: &'a Caller,
-    root: Location,
+    base: &'a Base,
+    second: bool,
+    /// None: it is on another kernel, and `..` can't come to it here.
+    root: Option<Location>,
     pub at: Location,
     links: u32,
     resolve: u64,
+    /// Bytes at the end of the path that are of the path that was given, not of a symbolic link.
+    given: usize,
+    /// The walk has come to its first directory on another kernel, which has looked at who may.
+    crossed: bool,
+    /// At the end of the path another kernel's mount is not entered: it is the mount itself that is wanted.
+    stays: bool,
     /// Where what the walk looks at is noted.
     lease: Option<Arc<Lease>>,
 }
@@ -81,22 +91,59 @@ pub(super) async fn attributes(inode: &Arc<dyn Inode>) -> Result<Attributes> {
 
 impl<'a> Walk<'a> {
     /// A walk from `base.at`, or `base.to` for the second path of an operation.
-    pub fn new(paths: &'a LocalPaths, caller: &'a Caller, base: &Base, path: &[u8], second: bool) -> Result<Self> {
-        if path.len() >= PATH_MAX {
+    pub fn new(paths: &'a LocalPaths, caller: &'a Caller, base: &'a Base, path: &[u8], second: bool) -> Result<Self> {
+        // One that goes on here may have become longer by links.
+        let most = if base.continues.is_some() { 2 * PATH_MAX } else { PATH_MAX };
+        if path.len() >= most {
             return Err(Errno::ENAMETOOLONG);
         }
-        let root = location_of(&base.root)?;
+        let root = if base.root_is_elsewhere { None } else { place_of(&*base.root).cloned() };
         let start = if second { base.to.as_ref().unwrap_or(&base.at) } else { &base.at };
         let at = match path.first() {
             // An absolute path does not care what the descriptor is.
-            Some(b'/') => root.clone(),
-            _ => location_of(start)?,
+            Some(b'/') if root.is_some() => root.clone(),
+            _ => None,
+        };
+        let at = match at {
+            Some(root) => root,
+            None => location_of(start)?,
         };
         let lease = base.lease.clone();
         if let Some(lease) = &lease {
             lease.note_in(&paths.everything, lease::OWN);
         }
-        Ok(Walk { paths, caller, root, at, links: 0, resolve: 0, lease })
+        let (continues, given) = (base.continues.unwrap_or_default(), path.len());
+        let (links, crossed) = (continues.links, continues.crossed[usize::from(second)]);
+        let walk =
+            Walk { paths, caller, base, second, root, at, links, resolve: 0, given, crossed, stays: false, lease };
+        // It was on its way here when the mount was taken away: on below it.
+        if let Some(above) = walk.at.mount.left(start) {
+            return Err(walk.go_on(Some(above), path, b""));
+        }
+        Ok(walk)
+    }
+
+    /// For mount(2) and umount(2).
+    pub fn to_mount(mut self) -> Self {
+        self.stays = true;
+        self
+    }
+
+    /// What the operation answers when the walk goes on at `at` of another kernel, with these two parts of a path.
+    pub(super) fn go_on(&self, at: Option<Arc<dyn File>>, first: &[u8], rest: &[u8]) -> Errno {
+        let path = [first, rest].concat();
+        let tail = (rest.len() <= self.given).then_some(rest.len());
+        let (second, links) = (self.second, self.links);
+        *self.base.onward.lock() = Some(Onward { second, at, path, links, tail });
+        GOES_ON
+    }
+
+    /// Goes on elsewhere if `to` is the root of another kernel's mount.
+    fn enter(&self, to: &Location, rest: &[u8]) -> Result<()> {
+        match to.mount.entry() {
+            Some(entry) => Err(self.go_on(Some(entry.clone()), b".", rest)),
+            None => Ok(()),
+        }
     }
 
     pub fn with_resolve(mut self, base: &Base, path: &[u8], flags: u64) -> Result<Self> {
@@ -110,9 +157,9 @@ impl<'a> Walk<'a> {
         if flags & resolve::BENEATH != 0 && path.first() == Some(&b'/') {
             return Err(Errno::EXDEV);
         }
-        if flags & (resolve::BENEATH | resolve::IN_ROOT) != 0 {
-            self.root = location_of(&base.at)?;
-            self.at = self.root.clone();
+        if flags & (resolve::BENEATH | resolve::IN_ROOT) != 0 && base.continues.is_none() {
+            self.at = location_of(&base.at)?;
+            self.root = Some(self.at.clone());
         }
         Ok(self)
     }
@@ -126,9 +173,9 @@ impl<'a> Walk<'a> {
                 Last::File(file) => return Ok(Target::File(file)),
                 Last::Name { name, slash } => (name, slash),
             };
-            let found = self.child(&name).await?.ok_or(Errno::ENOENT)?;
+            let found = self.last(&name, slash).await?.ok_or(Errno::ENOENT)?;
             if found.inode().kind() == Kind::Symlink && (follow || slash) {
-                last = self.follow(&found, if slash { b"/" } else { b"" }).await?;
+                last = self.follow(&found, slash).await?;
                 continue;
             }
             if slash && found.inode().kind() != Kind::Directory {
@@ -146,8 +193,17 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// [`Walk::location`], which goes on at another kernel if a link of /proc ends at an open file of it.
+    pub async fn place_or_file(&mut self, path: &[u8], follow: bool) -> Result<Location> {
+        match self.target(path, follow).await? {
+            Target::At(location) => Ok(location),
+            Target::File(file) if file.remote().is_some() => Err(self.go_on(Some(file), b"", b"")),
+            Target::File(file) => location_of(&file),
+        }
+    }
+
     /// Walks all but the last component; afterwards `self.at` is the directory that holds it, and may be
-    /// searched.
+    /// searched. [`GOES_ON`]: on another kernel, from this walk as from all others.
     pub async fn parent(&mut self, path: &[u8]) -> Result<Last> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
@@ -155,7 +211,7 @@ impl<'a> Walk<'a> {
         // From `end` on it is to be walked yet.
         let (mut rest, mut end) = (Cow::Borrowed(path), 0);
         if path[0] == b'/' {
-            self.jump(self.root.clone())?;
+            self.jump_to_root(path)?;
         }
         loop {
             let Some(start) = rest[end..].iter().position(|byte| *byte != b'/').map(|at| end + at) else {
@@ -165,7 +221,8 @@ impl<'a> Walk<'a> {
             let name = &rest[start..end];
             let slash = end < rest.len();
             let more = rest[end..].iter().any(|byte| *byte != b'/');
-            self.check_search().await?;
+            let first = core::mem::take(&mut self.crossed) && matches!(name, b"." | b"..");
+            self.check_search(first).await?;
             if name.len() > NAME_MAX {
                 return Err(Errno::ENAMETOOLONG);
             }
@@ -173,7 +230,7 @@ impl<'a> Walk<'a> {
                 b"." if !more => return Ok(Last::Here),
                 b"." => {}
                 b".." => {
-                    self.up()?;
+                    self.up(&rest[end..])?;
                     if !more {
                         return Ok(Last::Up);
                     }
@@ -181,17 +238,22 @@ impl<'a> Walk<'a> {
                 _ if !more => return Ok(Last::Name { name: name.to_vec(), slash }),
                 _ => {
                     let found = self.child(name).await?.ok_or(Errno::ENOENT)?;
+                    self.enter(&found, &rest[end..])?;
                     if found.inode().kind() == Kind::Symlink {
                         match self.read(&found).await? {
                             Followed::Path(mut target) => {
-                                if target.first() == Some(&b'/') {
-                                    self.jump(self.root.clone())?;
-                                }
                                 target.extend_from_slice(&rest[end..]);
+                                self.given = self.given.min(rest.len() - end);
+                                if target.first() == Some(&b'/') {
+                                    self.jump_to_root(&target)?;
+                                }
                                 (rest, end) = (Cow::Owned(target), 0);
                                 continue;
                             }
-                            Followed::File(file) => self.jump(location_of(&file)?)?,
+                            Followed::File(file) => match place_of(&*file).cloned() {
+                                Some(location) => self.jump(location)?,
+                                None => return Err(self.enter_file(file, &rest[end..])?),
+                            },
                         }
                     } else {
                         self.at = found;
@@ -204,20 +266,26 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes on at the end of the symbolic link `link`, `tail` ("" or "/") after it.
-    pub async fn follow(&mut self, link: &Location, tail: &[u8]) -> Result<Last> {
+    /// Goes on at the end of the symbolic link `link`, with a slash after it or without.
+    pub async fn follow(&mut self, link: &Location, slash: bool) -> Result<Last> {
+        let tail: &[u8] = if slash { b"/" } else { b"" };
         match self.read(link).await? {
             Followed::Path(mut path) => {
                 path.extend_from_slice(tail);
+                self.given = self.given.min(tail.len());
                 // Boxed: the walk of a link is a walk.
                 alloc::boxed::Box::pin(self.parent(&path)).await
             }
             Followed::File(file) => match place_of(&*file).cloned() {
-                None if !tail.is_empty() => Err(Errno::ENOTDIR),
+                None if slash && file.remote().is_none() => Err(Errno::ENOTDIR),
                 Some(location) if !tail.is_empty() && location.inode().kind() != Kind::Directory => Err(Errno::ENOTDIR),
                 Some(location) => {
                     self.jump(location)?;
                     Ok(Last::Here)
+                }
+                // A directory is as if it had been walked to.
+                None if file.remote().is_some() && file.attributes().await?.kind() == Kind::Directory => {
+                    Err(self.enter_file(file, tail)?)
                 }
                 None => Ok(Last::File(file)),
             },
@@ -245,6 +313,27 @@ impl<'a> Walk<'a> {
         Ok(followed)
     }
 
+    /// Where `path`, which is absolute, begins.
+    fn jump_to_root(&mut self, path: &[u8]) -> Result<()> {
+        if self.resolve & resolve::BENEATH != 0 {
+            return Err(Errno::EXDEV);
+        }
+        match self.root.clone() {
+            Some(root) => self.jump(root),
+            None if self.resolve & resolve::NO_XDEV != 0 => Err(Errno::EXDEV),
+            None => Err(self.go_on(None, b"", path)),
+        }
+    }
+
+    /// Goes on at a directory of another kernel to which a link of /proc leads.
+    fn enter_file(&self, file: Arc<dyn File>, rest: &[u8]) -> Result<Errno> {
+        match file.remote() {
+            None => Err(Errno::ENOTDIR),
+            Some(_) if self.resolve & (resolve::BENEATH | resolve::NO_XDEV) != 0 => Err(Errno::EXDEV),
+            Some(_) => Ok(self.go_on(Some(file), b".", rest)),
+        }
+    }
+
     /// Leaves the tree walked so far: absolute links, links to files.
     fn jump(&mut self, to: Location) -> Result<()> {
         if self.resolve & resolve::BENEATH != 0 {
@@ -262,20 +351,37 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn up(&mut self) -> Result<()> {
-        if self.at.same(&self.root) {
+    /// Goes up; `rest` is what the path has after the `..`.
+    fn up(&mut self, rest: &[u8]) -> Result<()> {
+        if self.root.as_ref().is_some_and(|root| self.at.same(root)) {
             return if self.resolve & resolve::BENEATH != 0 { Err(Errno::EXDEV) } else { Ok(()) };
         }
         if let Some(above) = self.at.up() {
             // A mount may lie on the parent itself.
             let above = self.paths.cover(above);
             self.check_mount(&above)?;
+            self.enter(&above, rest)?;
             self.at = above;
+        } else if let Some(above) = self.at.above() {
+            if self.resolve & resolve::NO_XDEV != 0 {
+                return Err(Errno::EXDEV);
+            }
+            return Err(self.go_on(Some(above), b"..", rest));
         }
         Ok(())
     }
 
-    async fn check_search(&self) -> Result<()> {
+    /// The child `name` at the end of the path, with a slash after it or without.
+    pub async fn last(&self, name: &[u8], slash: bool) -> Result<Option<Location>> {
+        let found = self.child(name).await?;
+        if let (Some(found), false) = (&found, self.stays) {
+            self.enter(found, if slash { b"/" } else { b"" })?;
+        }
+        Ok(found)
+    }
+
+    /// `may`: who asks may search it.
+    async fn check_search(&self, may: bool) -> Result<()> {
         let inode = self.at.inode();
         if inode.kind() != Kind::Directory {
             return Err(Errno::ENOTDIR);
@@ -284,14 +390,14 @@ impl<'a> Walk<'a> {
             lease.note(inode, lease::ACCESS);
             lease.limit(inode.lasts());
         }
-        if self.caller.credentials.can(abi::capability::DAC_OVERRIDE) {
+        if may || self.caller.credentials.can(abi::capability::DAC_OVERRIDE) {
             return Ok(());
         }
         permission::may_on(&self.caller.credentials, inode, &attributes(inode).await?, EXEC)
     }
 
     /// The child `name` of `self.at`, with what is mounted on it.
-    pub async fn child(&self, name: &[u8]) -> Result<Option<Location>> {
+    async fn child(&self, name: &[u8]) -> Result<Option<Location>> {
         let directory = self.at.inode();
         if let Some(lease) = &self.lease {
             lease.note(directory, lease::name(name));

@@ -508,7 +508,7 @@ impl File for PipeEnd {
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         match &self.named {
-            Some(at) => ready(at.path()),
+            Some(at) => at.whole_path(),
             None => ready(self.inode.path("pipe")),
         }
     }

@@ -1,7 +1,7 @@
 //! A disk that another kernel drives than the one that owns the root (`cob.devices=blk0@2`).
 //!
-//! The kernel with the disk has its queues and interrupts, and nothing else of it: caches, partitions and file systems are where the root is, above
-//! [`RemoteDisk`], whose requests are a message and an answer each.
+//! The kernel with the disk has its queues and interrupts, and the file systems that are mounted from it (trees.rs). /dev/vda and its partitions, with their page
+//! caches, are where the root is, above [`RemoteDisk`], whose requests are a message and an answer each.
 //!
 //! The pages of a request are lent for the call. The device never sees them: if their kernel died while the device writes, it would write into memory
 //! that is used anew. It gets frames of its own kernel, which copies. They stay counted until the device has answered, whoever asked.
@@ -41,6 +41,13 @@ pub(super) struct DrivenDisks {
     opened: WaitQueue,
     /// Frames for one request when there is no memory: what frees memory may be the writing back that asks for them.
     reserve: AsyncLock<Vec<Frame>>,
+}
+
+impl DrivenDisks {
+    /// Returns when this kernel has opened the disks that it drives.
+    pub async fn until_opened(&self) {
+        self.opened.wait_until(|| self.known.lock().is_some().then_some(())).await
+    }
 }
 
 impl Remote {
@@ -138,6 +145,10 @@ impl RemoteDisk {
 impl BlockDevice for RemoteDisk {
     fn limits(&self) -> Arc<BlockLimits> {
         self.limits.clone()
+    }
+
+    fn driven_by(&self) -> Option<(KernelId, u32)> {
+        Some((self.owner, self.disk))
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {

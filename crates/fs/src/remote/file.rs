@@ -49,6 +49,8 @@ pub struct RemoteFile {
     gained: Gained,
     /// The file's record locks, if this kernel keeps them.
     pub(super) kept: Lock<Option<Arc<KeptTable>>>,
+    /// The owner has died.
+    lost: AtomicBool,
 }
 
 /// The file's readiness as the owner has told it.
@@ -106,7 +108,13 @@ impl RemoteFile {
             news: Arc::default(),
             gained: Gained::default(),
             kept: Lock::new(None),
+            lost: AtomicBool::new(false),
         }
+    }
+
+    /// Its owner has died. A kernel that was booted in its place knows nothing of the file.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Gives all references back, and waits until the owner has uncounted them. `by`: because a descriptor of this process was closed.
@@ -160,6 +168,7 @@ impl RemoteFile {
     }
 
     pub(super) fn owner_died(&self) {
+        self.lost.store(true, Ordering::Release);
         self.news.tell(Events::ERR | Events::HUP);
     }
 

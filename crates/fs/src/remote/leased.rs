@@ -1,4 +1,4 @@
-//! [`LeasedFile`]: a regular file of the owner of the root that this kernel has opened without asking.
+//! [`LeasedFile`]: a regular file of another kernel that this one has opened without asking.
 //!
 //! The owner lets a kernel open a file again that it has opened once (lease.rs). All open files that come from one answer share an
 //! [`Anchor`]: the reference that keeps the file at the owner, and what is known of the file until the owner recalls it. Position and
@@ -27,7 +27,7 @@ use core::{
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock},
-    BoxFuture, Errno, PAGE_SIZE,
+    BoxFuture, Errno, KernelId, PAGE_SIZE,
 };
 
 /// Longer files are read at the owner: their pages would fill this kernel's memory.
@@ -81,6 +81,10 @@ impl Anchor {
         drop(object);
     }
 
+    pub fn owner(&self) -> Option<KernelId> {
+        self.file.remote().map(|there| there.owner)
+    }
+
     fn is_current(&self) -> bool {
         !self.recalled.load(SeqCst) && (self.until == u64::MAX || self.clock.monotonic() < self.until)
     }
@@ -110,6 +114,17 @@ pub(super) async fn settle(file: &Arc<dyn File>) -> Result<Arc<dyn File>> {
     match file.as_any().downcast_ref::<LeasedFile>() {
         Some(leased) => leased.real().await,
         None => Ok(file.clone()),
+    }
+}
+
+/// The kernel that has what a walk begins at. None: this one.
+pub(super) fn owner_of(file: &Arc<dyn File>) -> Option<KernelId> {
+    if file.location().is_some() {
+        return None;
+    }
+    match file.as_any().downcast_ref::<LeasedFile>() {
+        Some(leased) => leased.anchor.owner(),
+        None => file.remote().map(|there| there.owner),
     }
 }
 

@@ -3,7 +3,7 @@
 //! A file lives on the kernel that made it, its owner. On other kernels a *stand-in* ([`RemoteFile`]) takes its place: there is at most
 //! one for each file and kernel, and its operations are calls to the owner. [`Remote`] is one kernel's side of
 //! this. It has the table of its own files that other kernels have references to (exports.rs), its stand-ins for files of others (here),
-//! the services that answer them (serve.rs, watch.rs, observe.rs), and paths that the owner of the root is asked to walk (paths.rs).
+//! the services that answer them (serve.rs, watch.rs, observe.rs), paths that their owners are asked to walk (paths.rs), and file systems of others in the tree of the root's owner (trees.rs).
 //!
 //! # Who keeps a file alive
 //!
@@ -65,6 +65,7 @@ mod paths;
 mod pipe;
 mod serve;
 mod shared;
+mod trees;
 mod unix;
 mod watch;
 
@@ -72,8 +73,9 @@ pub use balance::disagreements;
 pub use counted::Counted;
 pub use disk::RemoteDisk;
 pub use file::RemoteFile;
-pub use paths::RemotePaths;
+pub use paths::AllPaths;
 pub use shared::OwnObjects;
+pub use trees::RemoteTrees;
 
 use crate::{
     event::SignalSources,
@@ -133,7 +135,7 @@ pub struct Remote {
     /// Files in references that this kernel has made for itself and not accepted yet.
     aside: Lock<BTreeMap<u64, Arc<dyn File>>>,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
-    /// Answers about paths that the owner of the root has leased to this kernel.
+    /// Answers about paths that other kernels have leased to this one.
     names: Names,
     /// Record locks that other kernels keep for this one, and those that this one keeps for them.
     given_locks: GivenLocks,
@@ -142,13 +144,13 @@ pub struct Remote {
     disks: DrivenDisks,
     /// The sockets of this kernel.
     sockets: Lock<Weak<NetNamespace>>,
-    /// On the kernel that owns the root: how paths are run there.
+    /// The file systems of this kernel.
     paths: Option<Arc<dyn Paths>>,
     this: Weak<Remote>,
 }
 
 impl Remote {
-    /// Registers the handlers of all messages about files. `paths` is set on the kernel that owns the root file system.
+    /// Registers the handlers of all messages about files. `paths` are the file systems that it has.
     pub fn new(
         endpoint: Arc<Endpoint>,
         memory: Arc<dyn Memory>,
@@ -190,6 +192,7 @@ impl Remote {
         moves::register(&remote);
         locks::register(&remote);
         disk::register(&remote);
+        trees::register(&remote);
         remote
     }
 
@@ -359,6 +362,7 @@ impl Remote {
         for file in orphans {
             file.owner_died();
         }
+        self.names.kernel_died(kernel);
         self.locks.owner_died(kernel);
         self.given_locks.keeper_died(kernel);
         self.objects_died(kernel);

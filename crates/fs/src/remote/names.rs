@@ -1,6 +1,6 @@
 //! Answers about paths that this kernel keeps, so that stat, access, readlink and open of a file that nobody changes need no message.
 //!
-//! The owner of the root notes what each answer rests on, and recalls the answer before it changes that ([`crate::lease`], where the
+//! Who was asked, the owner of the file system, notes what each answer rests on, and recalls the answer before it changes that ([`crate::lease`], where the
 //! dangerous interleaving is drawn). An answer is found again by all that it depends on: where the walk began, the
 //! operation, and who asked. Failures are kept too: the dynamic linker and searches of PATH mostly get ENOENT.
 //!
@@ -9,13 +9,13 @@
 //! (is there a journal? there is none; one is made) was such a loss as well: the same question is then asked some times without keeping the answer.
 
 use super::leased::{give_back, Anchor};
-use crate::{Attributes, Credentials, FileRef, PathOp};
+use crate::{Attributes, Credentials, File, FileRef, PathOp};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{sync::Lock, Errno};
+use machine::{sync::Lock, Errno, KernelId};
 
 /// How many answers are kept.
 const LIMIT: usize = 512;
@@ -26,7 +26,10 @@ const FLEETING: u8 = 15;
 /// What an answer depends on.
 #[derive(PartialEq, Eq)]
 pub(super) struct Key {
-    pub root: FileRef,
+    /// Who was asked.
+    pub owner: KernelId,
+    /// None: it is not the owner's, which makes no difference there.
+    pub root: Option<FileRef>,
     /// None: the path is absolute.
     pub at: Option<FileRef>,
     pub credentials: Credentials,
@@ -54,6 +57,38 @@ pub(super) struct Kept {
     pub answer: Answer,
 }
 
+/// How many [`Crossing`]s are kept.
+const CROSSINGS: usize = 64;
+
+/// Where walks along a path go on at another kernel: a mount of its, or above one.
+pub(super) struct Crossing {
+    /// Who said so.
+    pub owner: KernelId,
+    /// As in [`Key`].
+    pub root: Option<FileRef>,
+    pub at: Option<FileRef>,
+    pub credentials: Credentials,
+    /// The part of the path that leads there.
+    pub prefix: Vec<u8>,
+    /// The directory that it leads to, and with what a path from there begins: `.` or `..`.
+    pub to: Arc<dyn File>,
+    pub first: &'static [u8],
+    /// Symbolic links in it.
+    pub links: u32,
+    pub tokens: Vec<u64>,
+    /// As in [`Kept`].
+    pub until: u64,
+    /// When it was asked for.
+    pub now: u64,
+}
+
+impl Crossing {
+    fn is_same(&self, other: &Crossing) -> bool {
+        (self.root, self.at, &self.prefix, &self.credentials)
+            == (other.root, other.at, &other.prefix, &other.credentials)
+    }
+}
+
 /// The answers that this kernel keeps.
 #[derive(Default)]
 pub(super) struct Names(Lock<State>);
@@ -66,6 +101,7 @@ struct State {
     uses: u64,
     /// Counts recalls.
     recalls: u64,
+    crossings: Vec<Crossing>,
     /// All anchors, also those that only open files still use.
     anchors: Vec<Weak<Anchor>>,
     /// Files opened for writing, and whether they were written since.
@@ -114,10 +150,10 @@ impl Key {
             PathOp::Access { mode, effective, .. } => 16 | u64::from(*mode) << 8 | u64::from(*effective),
             _ => 0,
         };
-        let at = self.at.map_or(0, |at| at.id);
+        let [root, at] = [self.root, self.at].map(|file| file.map_or(0, |file| file.id << 8 | u64::from(file.owner.0)));
         let who = u64::from(self.credentials.fsuid) << 32 | u64::from(self.credentials.fsgid);
         let mix = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-        let hash = [self.root.id, at, who, more].into_iter().fold(0, mix);
+        let hash = [root, at, who, more].into_iter().fold(0, mix);
         Self::path(&self.op).iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
     }
 
@@ -198,14 +234,20 @@ impl Names {
     }
 
     /// [`messages::fs::NamesRecall`]: drops all answers that rest on one of `tokens`. Answers the references that go back to the owner.
-    pub fn recall(&self, tokens: &[u64], watched: bool) -> Vec<(u64, u64)> {
+    pub fn recall(&self, owner: KernelId, tokens: &[u64], watched: bool) -> Vec<(u64, u64)> {
         let rests = |on: &[u64]| on.iter().any(|token| tokens.contains(token));
         let mut state = self.0.lock();
         state.recalls += 1;
         let anchors: Vec<_> = state.anchors.iter().filter_map(Weak::upgrade).collect();
-        anchors.iter().filter(|anchor| rests(&anchor.tokens)).for_each(|anchor| anchor.recall(watched));
+        anchors
+            .iter()
+            .filter(|anchor| anchor.owner() == Some(owner) && rests(&anchor.tokens))
+            .for_each(|anchor| anchor.recall(watched));
+        let is_wrong = |kept: &Kept| kept.key.owner == owner && rests(&kept.tokens);
         let wrong: Vec<u64> =
-            state.entries.iter().filter(|(_, entry)| rests(&entry.kept.tokens)).map(|(number, _)| *number).collect();
+            state.entries.iter().filter(|(_, entry)| is_wrong(&entry.kept)).map(|(number, _)| *number).collect();
+        let crossings: Vec<_> =
+            state.crossings.extract_if(.., |known| known.owner == owner && rests(&known.tokens)).collect();
         let wrong: Vec<_> = wrong.iter().filter_map(|number| state.entries.remove(number)).collect();
         if state.fleeting.len() >= LIMIT {
             state.fleeting.clear();
@@ -215,13 +257,72 @@ impl Names {
         state.fleeting.extend(unused.map(|entry| (entry.kept.number, FLEETING)));
         // The last reference to a file may do anything: not under the lock.
         drop(state);
-        drop(anchors);
+        drop((anchors, crossings));
         wrong.into_iter().filter_map(|entry| give_back(entry.kept.answer)).collect()
     }
 
     /// Drops all answers, because memory is short.
     pub fn clear(&self) {
-        let entries = core::mem::take(&mut self.0.lock().entries);
-        drop(entries);
+        let mut state = self.0.lock();
+        let dropped = (core::mem::take(&mut state.entries), core::mem::take(&mut state.crossings));
+        drop(state);
+        drop(dropped);
+    }
+
+    /// Nothing that `dead` has answered holds any more.
+    pub fn kernel_died(&self, dead: KernelId) {
+        let mut state = self.0.lock();
+        state.recalls += 1;
+        let anchors: Vec<_> = state.anchors.iter().filter_map(Weak::upgrade).collect();
+        let lost = |_: &u64, entry: &mut Entry| entry.kept.key.owner == dead;
+        let entries: Vec<_> = state.entries.extract_if(.., lost).collect();
+        let crossings: Vec<_> = state.crossings.extract_if(.., |known| known.owner == dead).collect();
+        drop(state);
+        anchors.iter().filter(|anchor| anchor.owner() == Some(dead)).for_each(|anchor| anchor.recall(true));
+        drop((anchors, entries, crossings));
+    }
+
+    /// How many recalls there were so far: for a [`Crossing`] that is asked for.
+    pub fn recalls(&self) -> u64 {
+        self.0.lock().recalls
+    }
+
+    /// Keeps where walks go on, as [`Names::keep`] keeps an answer.
+    pub fn keep_crossing(&self, new: Crossing, asked: u64) {
+        let mut dropped = Vec::new();
+        let mut state = self.0.lock();
+        if state.recalls == asked {
+            let known = |other: &mut Crossing| other.is_same(&new) || other.until <= new.now;
+            dropped.extend(state.crossings.extract_if(.., known));
+            if state.crossings.len() >= CROSSINGS {
+                dropped.push(state.crossings.remove(0));
+            }
+            state.crossings.push(new);
+        }
+        drop(state);
+        drop(dropped);
+    }
+
+    /// Where a walk from there along `path` goes on, and with what path, if that is known. `whole`: also if all of the path leads there.
+    pub fn cross(
+        &self,
+        (root, at): (Option<FileRef>, Option<FileRef>),
+        credentials: &Credentials,
+        path: &[u8],
+        whole: bool,
+        now: u64,
+    ) -> Option<(Arc<dyn File>, Vec<u8>, u32)> {
+        let state = self.0.lock();
+        let leads = |known: &&Crossing| {
+            let Some(rest) = path.strip_prefix(&known.prefix[..]) else { return false };
+            let is_below = rest.first() == Some(&b'/') && rest.iter().any(|byte| *byte != b'/');
+            (known.root, known.at) == (root, at)
+                && (is_below || whole && rest.is_empty())
+                && now < known.until
+                && known.credentials == *credentials
+        };
+        let known = state.crossings.iter().filter(leads).max_by_key(|known| known.prefix.len())?;
+        let path = [known.first, &path[known.prefix.len()..]].concat();
+        Some((known.to.clone(), path, known.links))
     }
 }

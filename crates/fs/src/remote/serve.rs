@@ -5,7 +5,7 @@ use crate::{
     control,
     file::{self, sigio, Access, Destination, Frames, Patience, Source, NEEDS_BUFFER},
     lease::{Anchored, Lease},
-    Base, Caller, File, FileRef, Loaned, PathAnswer,
+    Base, Caller, File, FileRef, Loaned, Onward, PathAnswer,
 };
 use alloc::{
     sync::{Arc, Weak},
@@ -110,7 +110,7 @@ pub fn register(remote: &Arc<Remote>) {
             stand_in.hear(events);
         }
     });
-    serve.on_sync(|remote, _, NamesRecall { tokens, watched }| remote.names.recall(&tokens, watched));
+    serve.on_sync(|remote, from, NamesRecall { tokens, watched }| remote.names.recall(from, &tokens, watched));
     serve.on_sync(|remote, from, FileRetain { id, holder }| remote.count_given(id, holder, from));
     serve.on_sync(|remote, from, FileUnsent { id, holder }| remote.uncount_given(id, holder, from));
     serve.on_sync(|remote, from, FileArrived { id, giver }| remote.exports.arrived(id, from, giver));
@@ -258,12 +258,18 @@ async fn answer_path(remote: &Arc<Remote>, from: KernelId, message: RunPath) -> 
 }
 
 async fn run_path(remote: &Remote, from: KernelId, message: RunPath, lease: Option<Arc<Lease>>) -> Result<PathReply> {
-    let RunPath { caller, root, at, to, op, .. } = message;
-    let root = remote.accept(root);
-    let at = remote.accept(at);
-    let to = to.map(|to| remote.accept(to)).transpose();
-    let base = Base { root: root?, at: at?, to: to?, lease };
+    let RunPath { caller, root, at, to, op, continues, .. } = message;
+    // All of them first, for they hold counts.
+    let [root, at, to] = [root, at, to].map(|file| file.map(|file| remote.accept(file)).transpose());
+    let (root, at, to) = (root?, at?, to?);
     let paths = remote.paths.as_ref().ok_or(Errno::ENOSYS)?;
+    let at = match at.or(root.clone()) {
+        Some(at) => at,
+        // An operation without a path.
+        None => paths.root().await?,
+    };
+    let base =
+        Base { to, lease, continues, root_is_elsewhere: root.is_none(), ..Base::new(root.unwrap_or(at.clone()), at) };
     Ok(match paths.run(&caller, &base, op).await? {
         PathAnswer::Done => PathReply::Done,
         PathAnswer::File(file) => {
@@ -281,5 +287,13 @@ async fn run_path(remote: &Remote, from: KernelId, message: RunPath, lease: Opti
         PathAnswer::FileSystem(info) => PathReply::FileSystem(info),
         PathAnswer::Bytes(bytes) => PathReply::Bytes(bytes),
         PathAnswer::Number(number) => PathReply::Number(number),
+        PathAnswer::GoesOn(goes_on) => {
+            let Onward { second, at, path, links, tail } = goes_on.onward;
+            let at = match at {
+                Some(at) => Some(remote.hand_over(from, &at).await?.send()),
+                None => None,
+            };
+            PathReply::GoesOn { second, at, path, links, tail: tail.map(|tail| tail as u32) }
+        }
     })
 }

@@ -13,13 +13,16 @@ mod xattrs;
 pub use file::{anonymous_object, memfd, seals};
 pub use node::TmpInode;
 
-use crate::{inode::Mounter, FileSystem, FileSystemInfo, Inode, Services};
+use crate::{
+    inode::{Mounter, Placed},
+    FileSystem, FileSystemInfo, Inode, Services,
+};
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
     account::{Account, Charge, OverLimit, Resource},
     errno::Result,
-    BoxFuture, Errno, PAGE_SIZE,
+    BoxFuture, Errno, KernelId, PAGE_SIZE,
 };
 
 /// TMPFS_MAGIC
@@ -158,6 +161,20 @@ pub struct TmpMounter {
 }
 
 impl Mounter for TmpMounter {
+    /// `-o kernel=2`: its files, and their pages, are on that kernel.
+    fn place<'a>(&'a self, _source: &'a [u8], data: &'a [u8]) -> BoxFuture<'a, Result<Option<Placed>>> {
+        let options = data.split(|byte| *byte == b',');
+        let wanted = options.filter_map(|option| option.strip_prefix(b"kernel=")).next_back();
+        let number = |text: &[u8]| core::str::from_utf8(text).ok()?.parse().ok();
+        crate::file::ready(match wanted.map(number) {
+            Some(None) => Err(Errno::EINVAL),
+            Some(Some(kernel)) if KernelId(kernel) != self.services.memory.kernel() => {
+                Ok(Some(Placed { kernel: KernelId(kernel), disk: None, lent: None }))
+            }
+            _ => Ok(None),
+        })
+    }
+
     fn mount<'a>(
         &'a self,
         _source: &'a [u8],
@@ -177,7 +194,8 @@ impl Mounter for TmpMounter {
                     "size" => most.pages = Most::size(services, value)?,
                     "nr_blocks" => most.pages = unlimited_if_zero(number(value)?),
                     "nr_inodes" => most.inodes = unlimited_if_zero(number(value)?),
-                    "huge" | "mpol" | "inode32" | "inode64" => {}
+                    // `kernel` has been obeyed: it is this one.
+                    "huge" | "mpol" | "inode32" | "inode64" | "kernel" => {}
                     _ => return Err(Errno::EINVAL),
                 }
             }

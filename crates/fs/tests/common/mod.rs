@@ -151,7 +151,7 @@ impl Process {
 
     pub fn with(kernel: &Kernel, paths: Arc<LocalPaths>) -> Process {
         let root = block_on(paths.root()).unwrap();
-        let base = Base { root: root.clone(), at: root, to: None, lease: None };
+        let base = Base::new(root.clone(), root);
         Process { paths, memory: kernel.memory.clone(), caller: user(0), base }
     }
 

@@ -436,18 +436,21 @@ messages! {
         end: u64,
     } -> Result<()>, Low;
 
-    /// Runs an operation on paths on the kernel that owns the root file system.
+    /// Runs an operation on paths on the kernel that owns the file system where its walk begins. If the walk leaves the receiver's file systems nothing
+    /// is done, and the answer is where it goes on.
     path: RunPath {
         /// Who makes the system call.
         caller: Caller,
-        /// The caller's root directory.
-        root: Opened,
-        /// The directory that relative paths start from.
-        at: Opened,
+        /// The caller's root directory, if the receiver owns it.
+        root: Option<Opened>,
+        /// The directory that a relative path starts from; None: the path is absolute.
+        at: Option<Opened>,
         /// Where the second path of a rename or link starts from.
         to: Option<Opened>,
         /// What is to be done, with its paths.
         op: PathOp,
+        /// What was walked on other kernels before; None: it begins here.
+        continues: Option<Continues>,
         /// Whether the sender would keep the answer, if the receiver promises to recall it ([`NamesRecall`]) before it becomes wrong.
         keep: bool,
     } -> PathAnswered, Low;
@@ -455,7 +458,7 @@ messages! {
     /// Asks for the root directory of the machine.
     root: RootDirectory {} -> Result<Opened>, Low;
 
-    /// The owner of the root is about to change something on which answers about paths rest. The receiver drops the answers that rest on one of
+    /// The owner of an inode is about to change something on which answers about paths rest. The receiver drops the answers that rest on one of
     /// `tokens`. It answers with the references (number, count) that it had kept only to open the files again, which it gives back.
     names_recall: NamesRecall {
         /// Facts that are about to change, as [`PathAnswered::tokens`] names them.
@@ -473,4 +476,21 @@ messages! {
         /// What is done, to which attribute.
         op: XattrOp,
     } -> Result<Vec<u8>>, Low;
+
+    /// The owner of the root has the receiver mount a file system of its own. Answered with the topmost directory: the root's owner has a mount in its tree
+    /// for it, and walks go on there.
+    tree_mount: TreeForMount {
+        /// What is to be mounted.
+        mount: TreeMount,
+        /// The directory that it covers, where `..` leads.
+        above: Opened,
+    } -> Result<Opened>, Low;
+
+    /// The owner of the root wants something done to a file system that it has had mounted.
+    tree_control: TreeControl {
+        /// The topmost directory: the `id` of its [`FileRef`].
+        id: u64,
+        /// What.
+        op: TreeOp,
+    } -> Result<()>, Low;
 }

@@ -1,5 +1,6 @@
 //! Open files, pages and answers about path names, on their way between kernels.
 
+use crate::disk::PlacedDisk;
 use abi::{Attributes, FileRef, FileSystemInfo, LockConflict, ObjectId, OpenFlags, RecordLock};
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
@@ -137,6 +138,56 @@ pub enum PathReply {
         /// What the asker's right rests on besides the path: recalled one by one.
         tokens: Vec<u64>,
     },
+    /// Nothing was done: the walk goes on elsewhere.
+    GoesOn {
+        /// That of the operation's second path.
+        second: bool,
+        /// At this directory. None: at the caller's root.
+        at: Option<Opened>,
+        /// What is left of the path.
+        path: Vec<u8>,
+        /// Symbolic links followed so far.
+        links: u32,
+        /// How many bytes at the end of the path that was asked for are left, if nothing else is.
+        tail: Option<u32>,
+    },
+}
+
+/// A file system that another kernel is to mount.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TreeMount {
+    /// As mount(2)'s.
+    pub kind: Vec<u8>,
+    /// As mount(2)'s.
+    pub source: Vec<u8>,
+    /// As mount(2)'s.
+    pub flags: u64,
+    /// As mount(2)'s.
+    pub data: Vec<u8>,
+    /// The disk that it is on.
+    pub disk: Option<PlacedDisk>,
+}
+
+/// What is done to such a file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TreeOp {
+    /// Writes back all that is dirty.
+    Sync,
+    /// Mounted with these flags of mount(2) from now on.
+    Remount(u64),
+    /// Takes it away. EBUSY: something of it is in use; if true it stays until that ends.
+    Unmount(bool),
+    /// The machine ends.
+    Close,
+}
+
+/// An operation whose walk comes from other kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continues {
+    /// Symbolic links followed so far.
+    pub links: u32,
+    /// Of its two paths: whether it begins where a walk on another kernel has come to. Who asks need not have the right to search that directory for its `.` or `..`.
+    pub crossed: [bool; 2],
 }
 
 /// The answer to an operation on paths. If it names `tokens`, it may be kept until one of them is recalled, but for no

@@ -219,7 +219,7 @@ impl System {
 /// Opens `path` for execution: a regular file with execute permission.
 async fn open_executable(process: &Arc<Process>, thread: &Thread, path: &[u8]) -> Result<Arc<dyn File>> {
     let directories = process.directories().await?;
-    let base = fs::Base { root: directories.root, at: directories.cwd, to: None, lease: None };
+    let base = fs::Base::new(directories.root, directories.cwd);
     let caller = process.caller(thread);
     let op = PathOp::Open { path: path.to_vec(), flags: OpenFlags::EXEC, mode: 0, resolve: 0 };
     match process.system.paths.run(&caller, &base, op).await? {

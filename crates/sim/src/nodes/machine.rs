@@ -8,7 +8,12 @@ use super::{
 use crate::{executor::Handle, machine::Machine, rng::Rng, shape::Shape};
 use ::machine::{errno::Result, sync::Lock, BoxFuture, Cpu, CpuId, KernelId, Pid};
 use abi::Credentials;
-use fs::{ext4::Ext4Mounter, tmpfs::Tmpfs, Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths};
+use fs::{
+    ext4::Ext4Mounter,
+    remote::RemoteTrees,
+    tmpfs::{TmpMounter, Tmpfs},
+    Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths,
+};
 use linux::{
     node::{Ground, Node},
     tree::Tree,
@@ -147,6 +152,7 @@ impl<U: UserMode + 'static> Nodes<U> {
         let root = &self.nodes[0];
         let (system, services) = (root.node.system.clone(), root.node.services.clone());
         let (late, held) = (root.node.paths.clone(), self.root.clone());
+        let trees = RemoteTrees::new(&root.node.remote);
         self.run(root.id, async move {
             let tmpfs = Tmpfs::new(&services, 0o755);
             let tree = (furniture == Furniture::All).then(|| {
@@ -156,8 +162,10 @@ impl<U: UserMode + 'static> Nodes<U> {
                 Some(tree) => tree.paths.clone(),
                 None => LocalPaths::new(services.clone(), tmpfs, Arc::default()),
             };
+            paths.set_trees(trees);
+            paths.register_kind("tmpfs", Arc::new(TmpMounter { services: services.clone() }));
             let root = paths.root().await.expect("a fresh tree has a root");
-            let base = Base { root: root.clone(), at: root, to: None, lease: None };
+            let base = Base::new(root.clone(), root);
             let flags = OpenFlags::CREAT | OpenFlags::RDWR;
             let open = PathOp::Open { path: PROGRAM.into(), flags, mode: 0o755, resolve: 0 };
             let file = match paths.run(&system_caller(), &base, open).await {
@@ -484,7 +492,7 @@ fn node(place: &crate::machine::Node, machine: &Machine, user: Arc<dyn UserMode>
 }
 
 async fn open(paths: &dyn Paths, root: Arc<dyn File>, path: &[u8]) -> Arc<dyn File> {
-    let base = Base { root: root.clone(), at: root, to: None, lease: None };
+    let base = Base::new(root.clone(), root);
     let open = PathOp::Open { path: path.into(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
     match paths.run(&system_caller(), &base, open).await {
         Ok(PathAnswer::File(file)) => file,

@@ -222,8 +222,8 @@ fn a_path_that_is_dropped_anywhere_leaves_no_reference_counted() {
         let machine = Machine::new(3);
         let own: [Arc<dyn File>; 2] = [EventFd::new(0, 0).unwrap(), EventFd::new(1, 0).unwrap()];
         let [root, at] = own.each_ref().map(|file| machine.pass(2, 1, file));
-        let paths = RemotePaths::new(machine.kernels[1].clone(), KernelId(0), Arc::new(NoClock));
-        let base = crate::Base { root, at, to: None, lease: None };
+        let paths = AllPaths::new(machine.kernels[1].clone(), KernelId(0), Arc::new(NoClock));
+        let base = crate::Base::new(root, at);
         let op = PathOp::Open { path: b".".to_vec(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
         let awake = if credit { &machine.kernels[..] } else { &machine.kernels[1..] };
         if !credit {

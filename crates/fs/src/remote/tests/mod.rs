@@ -15,6 +15,7 @@ mod pipes;
 mod races;
 mod signals;
 mod sockets;
+mod trees;
 
 use super::*;
 use crate::{
@@ -162,17 +163,26 @@ impl Machine {
     fn with(count: usize, paths: impl FnOnce(&Arc<Mutex<Ram>>, &Arc<Tasks>) -> Arc<dyn Paths>) -> Self {
         let tasks = Arc::new(Tasks::default());
         let ram = Arc::new(Mutex::new(Ram::default()));
-        let ports = fabric::local::ports(count, 16, |_| {});
+        // The first one's.
         let mut root = Some(paths(&ram, &tasks));
+        Self::each(count, ram, tasks, |_| root.take())
+    }
+
+    /// Kernels with the file systems of each.
+    fn each(
+        count: usize,
+        ram: Arc<Mutex<Ram>>,
+        tasks: Arc<Tasks>,
+        mut paths: impl FnMut(KernelId) -> Option<Arc<dyn Paths>>,
+    ) -> Self {
+        let ports = fabric::local::ports(count, 16, |_| {});
         let kernels: Vec<Arc<Remote>> = ports
             .into_iter()
             .enumerate()
             .map(|(index, port)| {
                 let me = KernelId(index as u16);
                 let endpoint = Endpoint::new(me, count, Box::new(port), tasks.clone());
-                // The first one's.
-                let paths = root.take();
-                Remote::new(endpoint, Arc::new(TestMemory(me, ram.clone())), tasks.clone(), paths)
+                Remote::new(endpoint, Arc::new(TestMemory(me, ram.clone())), tasks.clone(), paths(me))
             })
             .collect();
         for kernel in &kernels {
@@ -528,11 +538,11 @@ fn the_death_of_a_kernel_releases_and_wakes() {
 #[test]
 fn paths_run_at_the_root_and_files_come_back() {
     let machine = Machine::new(2);
-    let paths = RemotePaths::new(machine.kernels[1].clone(), KernelId(0), Arc::new(NoClock));
+    let paths = AllPaths::new(machine.kernels[1].clone(), KernelId(0), Arc::new(NoClock));
     let who = caller(1);
     let root = machine.run(paths.root()).unwrap();
     let own: Arc<dyn File> = EventFd::new(1, 0).unwrap();
-    let base = crate::Base { root: root.clone(), at: own.clone(), to: None, lease: None };
+    let base = crate::Base::new(root.clone(), own.clone());
     let open = |path: &[u8]| PathOp::Open { path: path.to_vec(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
     let answer = machine.run(paths.run(&who, &base, open(b"file")));
     let Ok(PathAnswer::File(file)) = answer else { panic!("no file") };

@@ -126,14 +126,14 @@ fn world_over(kernels: usize, over: impl FnOnce(Arc<dyn FileSystem>) -> Arc<dyn 
     });
     let (services, tree) = made.unwrap();
     services.set_mappers(Arc::new(Asking(machine.kernels[0].clone(), Mutex::default())));
-    let remote = |kernel: &Arc<Remote>| Arc::new(RemotePaths::new(kernel.clone(), KernelId(0), clock.clone())) as _;
+    let remote = |kernel: &Arc<Remote>| Arc::new(AllPaths::new(kernel.clone(), KernelId(0), clock.clone())) as _;
     let mut paths: Vec<Arc<dyn Paths>> = vec![tree.clone()];
     paths.extend(machine.kernels[1..].iter().map(remote));
     let bases = paths
         .iter()
         .map(|paths| {
             let root = machine.run(paths.root()).unwrap();
-            Base { root: root.clone(), at: root, to: None, lease: None }
+            Base::new(root.clone(), root)
         })
         .collect();
     World { machine, services, paths, bases }

@@ -1,0 +1,121 @@
+//! Mounts of file systems that another kernel has.
+//!
+//! The kernel that owns the root keeps the tree of all mounts. A file system of kernel K has a mount there, which shows nothing: a walk that reaches it goes on at K,
+//! at the topmost directory ([`Mount::entry`]), and K has a mount of its own for what it serves. That one knows the directory that it covers as a stand-in
+//! ([`Mount::above`]), to which `..` leads:
+//!
+//! ```text
+//! owner of the root                               K
+//! /mnt/d: a mount, entry ------------------------> topmost directory of a mount
+//! the directory it covers <----------------- above
+//! ```
+//!
+//! It is taken away at K first, where its users are. A walk that has been told the entry and comes to K afterwards goes on below: at the directory that was covered.
+
+use super::{
+    dentry::{Dentry, Location},
+    directory::DirFile,
+    mount::Mount,
+    mounting::check_writable,
+    walk::place_of,
+    LocalPaths,
+};
+use crate::{inode::Placed, lease, File, FileSystem, OpenFlags};
+use alloc::sync::Arc;
+use machine::{errno::Result, BoxFuture, Errno};
+use messages::fs::{TreeMount, TreeOp};
+
+/// How the owner of the root has other kernels mount.
+pub trait Trees: Send + Sync {
+    /// A file system on another kernel, which is to hang where `above` is.
+    fn mount(
+        &self,
+        placed: Placed,
+        mount: TreeMount,
+        above: Arc<dyn File>,
+    ) -> BoxFuture<'_, Result<Arc<dyn FileSystem>>>;
+}
+
+impl LocalPaths {
+    /// On the owner of the root.
+    pub fn set_trees(&self, trees: Arc<dyn Trees>) {
+        *self.trees.lock() = Some(trees);
+    }
+
+    pub(super) async fn mount_elsewhere(&self, on: Location, placed: Placed, mount: TreeMount) -> Result<()> {
+        let trees = self.trees.lock().clone().ok_or(Errno::ENODEV)?;
+        let above = DirFile::new(&self.services, on.clone(), OpenFlags::PATH | OpenFlags::DIRECTORY);
+        let (source, flags) = (mount.source.clone(), mount.flags);
+        let tree = trees.mount(placed, mount, above).await?;
+        let hung = self.hang(on, Dentry::root(tree.root()), tree.clone(), source, flags);
+        if let (Err(_), Some(there)) = (&hung, tree.elsewhere()) {
+            there.unmount(true).await?;
+        }
+        hung
+    }
+
+    pub(super) async fn unmount_elsewhere(&self, mount: Arc<Mount>, detach: bool) -> Result<()> {
+        let there = mount.file_system.elsewhere().ok_or(Errno::EINVAL)?;
+        if !detach {
+            self.mounts.check_unused(&mount)?;
+        }
+        let _changing = self.everything.change(&[lease::OWN]).await;
+        let unmounted = there.unmount(detach).await;
+        if unmounted != Err(Errno::EBUSY) {
+            self.mounts.remove(&mount, true)?;
+        }
+        unmounted
+    }
+
+    /// On the kernel that is to have the file system.
+    pub(super) async fn mount_for(&self, mount: TreeMount, above: Arc<dyn File>) -> Result<Arc<dyn File>> {
+        let TreeMount { kind, source, flags, data, disk } = mount;
+        let mounter = self.kinds.lock().get(&kind).cloned().ok_or(Errno::ENODEV)?;
+        let read_only = flags & super::mount::flags::RDONLY != 0;
+        let tree = mounter.mount_placed(disk.as_ref(), &source, &data, read_only).await?;
+        let root = Dentry::root(tree.root());
+        if let Err(error) = check_writable(&root, flags) {
+            tree.close().await?;
+            return Err(error);
+        }
+        let mount = Mount::over(tree, root.clone(), (None, Some(above)), source, flags);
+        self.mounts.add(mount.clone())?;
+        let at = Location { mount: mount.clone(), dentry: root };
+        let entry: Arc<dyn File> = DirFile::new(&self.services, at, OpenFlags::PATH | OpenFlags::DIRECTORY);
+        *mount.known_as.lock() = Arc::downgrade(&entry);
+        Ok(entry)
+    }
+
+    pub(super) async fn control_tree(&self, entry: &Arc<dyn File>, op: TreeOp) -> Result<()> {
+        let mount = place_of(&**entry).map(|at| at.mount.clone()).ok_or(Errno::EINVAL)?;
+        let tree = &mount.file_system;
+        match op {
+            TreeOp::Sync => tree.sync().await,
+            TreeOp::Remount(flags) => {
+                let _changing = self.everything.change(&[lease::OWN]).await;
+                if flags & super::mount::flags::BIND == 0 {
+                    tree.remount(flags & super::mount::flags::RDONLY != 0).await?;
+                }
+                mount.set_flags(flags);
+                Ok(())
+            }
+            TreeOp::Unmount(detach) => self.take_away(mount, detach).await,
+            TreeOp::Close => tree.close().await,
+        }
+    }
+
+    async fn take_away(&self, mount: Arc<Mount>, detach: bool) -> Result<()> {
+        if !detach {
+            mount.file_system.sync().await?;
+        }
+        // Nobody keeps a file of it open only in case it is opened again.
+        let _changing = self.everything.change(&[lease::OWN]).await;
+        self.mounts.remove(&mount, detach)?;
+        self.names.drop_unused();
+        // Mounts that were detached, and are still in use, have it too.
+        match !detach && Arc::strong_count(&mount.file_system) == 1 {
+            true => mount.file_system.close().await,
+            false => Ok(()),
+        }
+    }
+}
