@@ -132,6 +132,11 @@ static void test(void) {
     const char *big = big_file();
     IN_GROUP("reads a file", MUST(read_file(big) != 0));
     MUST(current() <= 4 * MIB && value(in("a/memory.stat"), "file") > MIB);
+    long before = current();
+    PUT(in("a/memory.reclaim"), "1M");
+    MUST(current() <= before - MIB);
+    PUT(in("a/memory.reclaim"), "64M");
+    PUT(in("a/memory.reclaim"), "max");
     PUT(in("a/memory.max"), "512K");
     MUST(current() <= LITTLE);
     PUT(in("a/memory.max"), "4M");
@@ -259,6 +264,9 @@ static const char expected[] =
     "  done\n"
     "a copy: exited 0\n"
     "reads a file: exited 0\n"
+    "memory.reclaim < 1M: done\n"
+    "memory.reclaim < 64M: EAGAIN\n"
+    "memory.reclaim < max: EINVAL\n"
     "memory.max < 512K: done\n"
     "memory.max < 4M: done\n"
     "reads it again: exited 0\n"

@@ -19,7 +19,7 @@
 
 use crate::{process::Flags, System};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{group::GivenBack, to_completion, GroupId, KernelId, Pid};
+use machine::{errno::Result, group::GivenBack, to_completion, Errno, GroupId, KernelId, Pid};
 use messages::{
     cgroup::{CgroupDraw, CgroupGiveBack, CgroupHeaviest, CgroupReturns, CgroupRoom, CgroupUsage, Room},
     process::{EndHeaviest, Heaviest},
@@ -186,6 +186,27 @@ impl System {
                 Room::Fail => return,
             }
         }
+    }
+
+    /// memory.reclaim: so many pages go that can be read again; dirty ones are written first. EAGAIN: there were not so many.
+    pub async fn reclaim_in_cgroup(self: &Arc<Self>, group: GroupId, pages: u64) -> Result<()> {
+        let system = self.clone();
+        let work = async move {
+            let groups = system.with_cgroups(|tree| tree.all_below(group));
+            let before: u64 = system.cgroup_usage(group).await.iter().sum();
+            let mut left = before;
+            while before.saturating_sub(left) < pages {
+                system.collect(&groups, true).await;
+                let now = system.cgroup_usage(group).await.iter().sum();
+                if now >= left {
+                    return Err(Errno::EAGAIN);
+                }
+                left = now;
+            }
+            Ok(())
+        };
+        // The kernel's own, and to its end, as in `make_room_in_cgroup`.
+        to_completion(&sched::KernelTasks(self.scheduler.clone()), work).await
     }
 
     /// A group was removed: its pages that can be read again go, and what is left its parents have.

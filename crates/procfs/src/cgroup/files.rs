@@ -54,6 +54,7 @@ enum What {
     MemoryMax,
     MemoryOomGroup,
     MemoryPeak,
+    MemoryReclaim,
     MemoryStat,
 }
 
@@ -82,6 +83,7 @@ pub(super) const FILES: &[File] = &[
     file("memory.max", 0o644, Of::Controller(MEMORY), What::MemoryMax),
     file("memory.oom.group", 0o644, Of::Controller(MEMORY), What::MemoryOomGroup),
     file("memory.peak", 0o444, Of::Controller(MEMORY), What::MemoryPeak),
+    file("memory.reclaim", 0o200, Of::Controller(MEMORY), What::MemoryReclaim),
     file("memory.stat", 0o444, Of::Controller(MEMORY), What::MemoryStat),
     file("pids.current", 0o444, Of::Controller(PIDS), What::PidsCurrent),
     file("pids.events", 0o444, Of::Controller(PIDS), What::PidsEvents),
@@ -243,7 +245,7 @@ impl GroupFile {
             What::MemoryMax => put_bytes(&mut text, group.memory.max),
             What::MemoryOomGroup => put!(text, "{}\n", u8::from(group.memory.all_end)),
             What::MemoryCurrent | What::MemoryPeak | What::MemoryStat => {}
-            What::Kill | What::Processes | What::Threads => {}
+            What::Kill | What::MemoryReclaim | What::Processes | What::Threads => {}
         }
         text.0
     }
@@ -375,6 +377,11 @@ impl Content for GroupFile {
                     change(&|group| group.memory.max = max)?;
                     let group = self.place.with(|_, id| Ok(id))?;
                     self.place.system.shrink_cgroup(group, caller.thread).await;
+                }
+                What::MemoryReclaim => {
+                    let wanted = pages(text)?.ok_or(Errno::EINVAL)?;
+                    let group = self.place.with(|_, id| Ok(id))?;
+                    self.place.system.reclaim_in_cgroup(group, wanted).await?;
                 }
                 What::MemoryOomGroup => match number(text)? {
                     all @ (0 | 1) => change(&|group| group.memory.all_end = all == 1)?,
