@@ -7,7 +7,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 use machine::block::{BlockDevice, BlockLimits, BlockOp, Piece, Pieces, SECTOR};
 use machine::errno::Result;
-use machine::{BoxFuture, CountedFrame, Errno, Memory, PageQueue};
+use machine::{sync::Lock, BoxFuture, CountedFrame, Errno, Memory, PageQueue};
 
 /// Features (5.2.3) that are of use here.
 pub const FEATURES: u64 = feature::SEGMENTS
@@ -65,7 +65,7 @@ fn number(configuration: &[u8], at: usize, bytes: usize) -> u64 {
 /// One disk.
 pub struct Disk {
     queues: Arc<dyn PageQueue>,
-    limits: Arc<BlockLimits>,
+    limits: Lock<Arc<BlockLimits>>,
 }
 
 impl Disk {
@@ -103,14 +103,15 @@ impl Disk {
             most_zeroed: field(feature::WRITE_ZEROES, 48, 4) as u32,
             serial: Vec::new(),
         };
-        let disk = Disk { queues, limits: Arc::default() };
+        let disk = Disk { queues, limits: Lock::default() };
         // A device that does not know the question has no serial number.
         if let Ok(mut serial) = disk.serial(memory).await {
             let end = serial.iter().position(|byte| *byte == 0).unwrap_or(serial.len());
             serial.truncate(end);
             limits.serial = serial;
         }
-        Ok(Disk { limits: Arc::new(limits), ..disk })
+        *disk.limits.lock() = Arc::new(limits);
+        Ok(disk)
     }
 
     async fn serial(&self, memory: &Arc<dyn Memory>) -> Result<Vec<u8>> {
@@ -139,7 +140,7 @@ impl Disk {
 
     /// EINVAL: the request is not within the limits.
     fn check(&self, op: BlockOp, sector: u64, bytes: u64) -> Result<()> {
-        let limits = &self.limits;
+        let limits = self.limits();
         let end = sector.checked_add(bytes.div_ceil(SECTOR)).ok_or(Errno::EINVAL)?;
         let aligned =
             bytes.is_multiple_of(u64::from(limits.block)) && (sector * SECTOR).is_multiple_of(limits.block.into());
@@ -158,23 +159,24 @@ impl Disk {
     }
 
     async fn carry_out(&self, op: BlockOp, sector: u64, pages: Pieces) -> Result<()> {
+        let limits = self.limits();
         let can = match op {
-            BlockOp::Discard { .. } => self.limits.most_discarded > 0,
-            BlockOp::WriteZeroes { .. } => self.limits.most_zeroed > 0,
-            BlockOp::Flush => self.limits.caches_writes,
+            BlockOp::Discard { .. } => limits.most_discarded > 0,
+            BlockOp::WriteZeroes { .. } => limits.most_zeroed > 0,
+            BlockOp::Flush => limits.caches_writes,
             BlockOp::Read | BlockOp::Write => true,
         };
         if !can {
             // One that keeps nothing back has nothing to flush.
             return if op == BlockOp::Flush { Ok(()) } else { Err(Errno::EOPNOTSUPP) };
         }
-        if self.limits.read_only && !matches!(op, BlockOp::Read | BlockOp::Flush) {
+        if limits.read_only && !matches!(op, BlockOp::Read | BlockOp::Flush) {
             return Err(Errno::EPERM);
         }
         match op {
             BlockOp::Read | BlockOp::Write => {
                 self.check(op, sector, pages.len() as u64)?;
-                if pages.segments() > self.limits.most_segments {
+                if pages.segments() > limits.most_segments {
                     return Err(Errno::EINVAL);
                 }
                 let kind = if op == BlockOp::Read { kind::READ } else { kind::WRITE };
@@ -198,7 +200,21 @@ impl Disk {
 
 impl BlockDevice for Disk {
     fn limits(&self) -> Arc<BlockLimits> {
-        self.limits.clone()
+        self.limits.lock().clone()
+    }
+
+    fn resized(&self, known: u64) -> Option<BoxFuture<'_, u64>> {
+        let changes = self.queues.changes()?;
+        Some(Box::pin(async move {
+            let now = || {
+                let sectors = number(&self.queues.configuration(), 0, 8);
+                (sectors != known).then_some(sectors)
+            };
+            let sectors = changes.wait_until(now).await;
+            let mut limits = self.limits.lock();
+            *limits = Arc::new(BlockLimits { sectors, ..BlockLimits::clone(&limits) });
+            sectors
+        }))
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {

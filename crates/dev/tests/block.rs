@@ -7,13 +7,17 @@ use dev::block::{queues, Disk, FEATURES};
 use machine::{
     block::{BlockDevice, BlockOp, Piece, Pieces},
     errno::Result,
+    sync::WaitQueue,
     BoxFuture, Errno, Frame, Memory, PageQueue,
 };
 use memory::FakeMemory;
 use std::{
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{
+        atomic::{AtomicU64, Ordering::SeqCst},
+        Arc, Mutex,
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -32,6 +36,8 @@ struct Bytes {
     bytes: Mutex<Vec<u8>>,
     asked: Mutex<Vec<u32>>,
     status: u8,
+    sectors: AtomicU64,
+    changes: WaitQueue,
 }
 
 impl PageQueue for Bytes {
@@ -58,6 +64,14 @@ impl PageQueue for Bytes {
     fn most_segments(&self) -> usize {
         3
     }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        Some(&self.changes)
+    }
+
+    fn configuration(&self) -> Vec<u8> {
+        self.sectors.load(SeqCst).to_le_bytes().to_vec()
+    }
 }
 
 fn now<T>(future: impl Future<Output = T>) -> T {
@@ -69,7 +83,13 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 /// 8 sectors, blocks of 512 bytes, and what `features` say of the rest.
 fn disk(features: u64, status: u8) -> (Arc<Bytes>, Disk) {
-    let device = Arc::new(Bytes { bytes: Mutex::new(vec![7; 8 * 512]), asked: Mutex::default(), status });
+    let device = Arc::new(Bytes {
+        bytes: Mutex::new(vec![7; 8 * 512]),
+        asked: Mutex::default(),
+        status,
+        sectors: AtomicU64::new(8),
+        changes: WaitQueue::new(),
+    });
     let mut configuration = vec![0; 60];
     configuration[0] = 8;
     configuration[20..24].copy_from_slice(&512u32.to_le_bytes());
@@ -186,4 +206,28 @@ fn what_a_disk_cannot_do_is_refused() {
         pages.push(piece(frame, 0, 512));
         assert_eq!(now(broken.submit(BlockOp::Read, 0, pages)), Err(errno));
     }
+}
+
+#[test]
+fn a_disk_that_gets_another_size_says_so() {
+    let (device, disk) = disk(FEATURES - READ_ONLY, OK);
+    let (memory, frame) = fake_memory();
+    let read = |sector: u64| {
+        let mut pieces = Pieces::none(&memory);
+        pieces.push(piece(frame, 0, 512));
+        now(disk.submit(BlockOp::Read, sector, pieces))
+    };
+    assert_eq!(read(8), Err(Errno::EINVAL));
+    let mut resized = disk.resized(8).unwrap();
+    let mut poll = || resized.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    // Something else has changed.
+    device.changes.wake_all();
+    assert!(poll().is_pending());
+    device.bytes.lock().unwrap().resize(20 * 512, 3);
+    device.sectors.store(20, SeqCst);
+    device.changes.wake_all();
+    assert_eq!(poll(), Poll::Ready(20));
+    assert_eq!((disk.limits().sectors, disk.limits().block), (20, 512));
+    assert_eq!((read(19), read(20)), (Ok(()), Err(Errno::EINVAL)));
 }

@@ -195,6 +195,33 @@ fn the_end_of_a_disk_is_the_end() {
 }
 
 #[test]
+fn a_disk_gets_the_size_that_its_device_gets() {
+    let mut device = Bytes::new(numbered(64));
+    device.sectors = Some(16.into());
+    let disk = Disk::over(device);
+    let (file, volume) = (disk.open("vda", OpenFlags::RDWR), disk.volume("vda"));
+    let becomes = |sectors: u64| {
+        disk.device.sectors.as_ref().unwrap().store(sectors, SeqCst);
+        disk.device.resized.wake_all();
+        disk.kernel.tasks.run_now();
+        assert_eq!(volume.sectors(), sectors);
+        assert_eq!(request(&file, raw::BLKGETSIZE64, &[0; 8]).unwrap(), (sectors * 512).to_ne_bytes());
+    };
+    becomes(16);
+    assert_eq!(read(&file, 16 * 512, 1).unwrap(), []);
+    becomes(48);
+    assert_eq!(read(&file, 47 * 512, 600).unwrap(), [47; 512]);
+    assert_eq!(block_on(file.write_at(b"there", 40 * 512)), Ok(5));
+    block_on(file.sync(false)).unwrap();
+    assert_eq!(&disk.device.bytes.lock().unwrap()[40 * 512..][..6], b"there\x28");
+    becomes(20);
+    assert_eq!(read(&file, 19 * 512, 600).unwrap(), [19; 512]);
+    assert_eq!(block_on(file.write_at(b"past", 40 * 512)), Err(Errno::ENOSPC));
+    becomes(64);
+    assert_eq!(read(&file, 40 * 512, 5).unwrap(), b"there");
+}
+
+#[test]
 fn each_description_hears_once_that_bytes_could_not_be_written() {
     let disk = Disk::new(numbered(64));
     let (one, other) = (disk.open("vda", OpenFlags::RDWR), disk.open("vda", OpenFlags::empty()));
@@ -206,7 +233,9 @@ fn each_description_hears_once_that_bytes_could_not_be_written() {
     assert_eq!(block_on(one.sync(false)), Err(Errno::EIO));
     assert_eq!(block_on(one.sync(false)), Ok(()));
     assert_eq!(block_on(other.sync(false)), Err(Errno::EIO));
-    assert_eq!(block_on(late.sync(false)), Ok(()));
+    // As on Linux: nobody had heard of it when this one was opened.
+    assert_eq!(block_on(late.sync(false)), Err(Errno::EIO));
+    assert_eq!(block_on(disk.open("vda", OpenFlags::empty()).sync(false)), Ok(()));
     // And the bytes are not lost.
     assert_eq!(disk.device.bytes.lock().unwrap()[..4096], [1; 4096]);
     disk.device.fails.store(true, SeqCst);

@@ -197,6 +197,11 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
+    /// Done when it has another number of sectors than `known`: how many. None: it stays as large as it is, or its driver tells of that.
+    fn resized(&self, _known: u64) -> Option<BoxFuture<'_, u64>> {
+        None
+    }
+
     /// Does `op` from `sector` on, and waits until the disk has answered. Many may be under way at once, in any order; of two that overlap either may be first.
     ///
     /// Dropping the future does not call the request back: the disk still carries it out, also a read. The pages stay counted until it has answered, so nobody else gets one before.

@@ -2,6 +2,7 @@
 
 use crate::block::Pieces;
 use crate::errno::Result;
+use crate::sync::WaitQueue;
 use crate::BoxFuture;
 use alloc::vec::Vec;
 
@@ -41,5 +42,15 @@ pub trait PageQueue: Send + Sync {
     /// How many queues it has. A request takes that of the CPU which sends it.
     fn queues(&self) -> usize {
         1
+    }
+
+    /// Woken when the device's configuration may have changed. None: it can't say so.
+    fn changes(&self) -> Option<&WaitQueue> {
+        None
+    }
+
+    /// The configuration as it is now, of a device that says when it changes.
+    fn configuration(&self) -> Vec<u8> {
+        Vec::new()
     }
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::Services;
 use alloc::{
+    boxed::Box,
     collections::BTreeMap,
     format,
     string::{String, ToString},
@@ -88,6 +89,7 @@ impl Disks {
             let names = links::of(volume).await.into_iter();
             self.links.lock().extend(names.map(|name| (name, format!("../../{}", volume.name()))));
         }
+        follow_size(disk);
         added
     }
 
@@ -212,6 +214,23 @@ impl Disks {
         }
         result
     }
+}
+
+/// A disk gets the size that its device gets (QMP block_resize), for as long as the machine is there.
+fn follow_size(disk: Arc<Volume>) {
+    if disk.device().resized(disk.sectors()).is_none() {
+        return;
+    }
+    let services = disk.services().clone();
+    services.spawner.spawn(Box::pin(async move {
+        while let Some(resized) = disk.device().resized(disk.sectors()) {
+            let (old, sectors) = (disk.sectors(), resized.await);
+            log::info!("{}: detected capacity change from {old} to {sectors}", disk.name());
+            if let Err(error) = disk.resized(sectors).await {
+                log::error!("{}: its pages can't follow its size: {error:?}", disk.name());
+            }
+        }
+    }));
 }
 
 /// The first minor number of [`EXTENDED_MAJOR`] that no volume has.

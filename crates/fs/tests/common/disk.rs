@@ -3,11 +3,12 @@
 use machine::{
     block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR},
     errno::Result,
+    sync::WaitQueue,
     BoxFuture, Errno,
 };
 use std::{
     sync::{
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
         Arc, Mutex,
     },
     task::Poll,
@@ -22,6 +23,9 @@ pub struct Bytes {
     /// The first write takes a while, and after it none is answered before so many have come.
     pub together: AtomicUsize,
     written: Arc<AtomicUsize>,
+    /// So many sectors it has, if it is one that gets another size.
+    pub sectors: Option<AtomicU64>,
+    pub resized: WaitQueue,
 }
 
 impl Bytes {
@@ -43,6 +47,8 @@ impl Bytes {
             fails: AtomicBool::new(false),
             together: AtomicUsize::new(0),
             written: Arc::default(),
+            sectors: None,
+            resized: WaitQueue::new(),
         }
     }
 
@@ -53,7 +59,14 @@ impl Bytes {
 
 impl BlockDevice for Bytes {
     fn limits(&self) -> Arc<BlockLimits> {
-        Arc::new(self.limits.clone())
+        let sectors = self.sectors.as_ref().map_or(self.limits.sectors, |sectors| sectors.load(SeqCst));
+        Arc::new(BlockLimits { sectors, ..self.limits.clone() })
+    }
+
+    fn resized(&self, known: u64) -> Option<BoxFuture<'_, u64>> {
+        let sectors = self.sectors.as_ref()?;
+        let now = move || Some(sectors.load(SeqCst)).filter(|now| *now != known);
+        Some(Box::pin(self.resized.wait_until(now)))
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {

@@ -4,7 +4,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::fmt;
 
 use machine::errno::Result as ErrnoResult;
-use machine::{block::Pieces, BoxFuture, ByteStream, CpuId, PageQueue};
+use machine::{block::Pieces, sync::WaitQueue, BoxFuture, ByteStream, CpuId, PageQueue};
 use virtio_drivers::transport::DeviceType;
 
 use crate::plan::Ecam;
@@ -42,11 +42,16 @@ pub struct OpenedDisk {
 }
 
 /// The queues of a disk. A request goes through that of the CPU which sends it.
-pub struct DiskQueues(Vec<Arc<Queue>>);
+pub struct DiskQueues {
+    queues: Vec<Arc<Queue>>,
+    registers: Registers,
+    /// Woken when the configuration has changed. None: no vector was left for that.
+    changes: Option<Arc<WaitQueue>>,
+}
 
 impl DiskQueues {
     fn mine(&self) -> &Queue {
-        &self.0[percpu::current_index() % self.0.len()]
+        &self.queues[percpu::current_index() % self.queues.len()]
     }
 }
 
@@ -56,11 +61,19 @@ impl PageQueue for DiskQueues {
     }
 
     fn most_segments(&self) -> usize {
-        self.0[0].most_segments()
+        self.queues[0].most_segments()
     }
 
     fn queues(&self) -> usize {
-        self.0.len()
+        self.queues.len()
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        self.changes.as_deref()
+    }
+
+    fn configuration(&self) -> Vec<u8> {
+        self.registers.configuration()
     }
 }
 
@@ -178,8 +191,10 @@ impl Found {
                 Err(error) => return Err(error),
             }
         }
+        let changes = cpus.first().and_then(|cpu| device.tell_of_changes(opened.len() as u16, *cpu));
         device.registers.start();
-        Ok(OpenedDisk { features, configuration, queues: Arc::new(DiskQueues(opened)) })
+        let queues = DiskQueues { queues: opened, registers: device.registers, changes };
+        Ok(OpenedDisk { features, configuration, queues: Arc::new(queues) })
     }
 
     /// Ends whatever the device does, because the kernel that drove it is no more. Afterwards it touches no memory.
@@ -220,6 +235,16 @@ impl Device {
         let ring = Ring::new(&mut self.registers, index, indirect, doorbell).map_err(DeviceError::Queue)?;
         // The device says whether it could take the vector; a queue that can't interrupt is of no use.
         self.registers.has_vector(index).then_some(ring).ok_or(DeviceError::NoInterrupt)
+    }
+
+    /// Has the device interrupt `cpu`, through MSI-X entry `entry`, when its configuration changes, and wake who waits for that.
+    fn tell_of_changes(&self, entry: u16, cpu: CpuId) -> Option<Arc<WaitQueue>> {
+        let vector = irq::alloc_vector()?;
+        let (address, data) = arch::message_interrupt(cpu, vector)?;
+        let changes = Arc::new(WaitQueue::new());
+        let woken = changes.clone();
+        irq::on_irq(vector, move || woken.wake_all());
+        (self.msix.set(entry, address, data) && self.registers.set_change_vector(entry)).then_some(changes)
     }
 
     /// Lets the interrupt of queue `index` complete it on `cpu`. The interrupt table keeps `queue` for ever, which is

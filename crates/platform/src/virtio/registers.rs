@@ -29,6 +29,7 @@ mod common {
     pub const DEVICE_FEATURE: usize = 4;
     pub const DRIVER_FEATURE_SELECT: usize = 8;
     pub const DRIVER_FEATURE: usize = 12;
+    pub const CHANGE_VECTOR: usize = 16;
     pub const STATUS: usize = 20;
     pub const GENERATION: usize = 21;
     pub const QUEUE_SELECT: usize = 22;
@@ -120,6 +121,13 @@ impl Registers {
     /// Queues set up from now on interrupt through MSI-X entry `vector`.
     pub fn set_vector(&mut self, vector: u16) {
         self.vector = vector;
+    }
+
+    /// Changes of the configuration interrupt through MSI-X entry `vector`; false if the device could not take it.
+    #[must_use]
+    pub fn set_change_vector(&self, vector: u16) -> bool {
+        self.common.write(common::CHANGE_VECTOR, vector);
+        self.common.read::<u16>(common::CHANGE_VECTOR) == vector
     }
 
     /// Whether the device took the vector for `queue`: it says 0xffff if it could not (4.1.5.1.3).
