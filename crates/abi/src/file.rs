@@ -34,6 +34,10 @@ bitflags::bitflags! {
         const EXEC = 1 << 30;
         /// Inside the kernel only, of an open file: it is on a mount with noexec, so it is not mapped to be executed.
         const NOEXEC = 1 << 29;
+        /// Inside the kernel only, of an open file: what posix_fadvise said of reads ([`OpenFlags::read_ahead`]).
+        const RANDOM = 1 << 28;
+        const SEQUENTIAL = 1 << 27;
+        const INTERNAL = Self::EXEC.bits() | Self::NOEXEC.bits() | Self::RANDOM.bits() | Self::SEQUENTIAL.bits();
     }
 
     /// `poll` events; values of Linux (man 2 poll).
@@ -56,7 +60,15 @@ bitflags::bitflags! {
 impl OpenFlags {
     /// What programs are shown of an open file's.
     pub fn shown(self) -> u32 {
-        self.difference(OpenFlags::EXEC | OpenFlags::NOEXEC).bits()
+        self.difference(OpenFlags::INTERNAL).bits()
+    }
+
+    pub fn read_ahead(self) -> ReadAhead {
+        match (self.contains(Self::RANDOM), self.contains(Self::SEQUENTIAL)) {
+            (true, _) => ReadAhead::Random,
+            (_, true) => ReadAhead::Sequential,
+            _ => ReadAhead::Normal,
+        }
     }
 
     pub fn readable(self) -> bool {
@@ -111,4 +123,26 @@ pub struct SyncRange {
     pub writes: bool,
     /// Wait for all that is on its way then (SYNC_FILE_RANGE_WAIT_AFTER).
     pub waits_after: bool,
+}
+
+/// How a file will be read, as far as somebody has said it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReadAhead {
+    #[default]
+    Normal,
+    /// Here and there: nothing is read that was not asked for.
+    Random,
+    /// From the beginning to the end: twice as much is read ahead.
+    Sequential,
+}
+
+/// What posix_fadvise(2) says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileAdvice {
+    /// POSIX_FADV_NORMAL, RANDOM, SEQUENTIAL: how this description will read.
+    Reads(ReadAhead),
+    /// POSIX_FADV_WILLNEED, for pages `first..end`.
+    WillNeed { first: u64, end: u64 },
+    /// POSIX_FADV_DONTNEED, for bytes `start..end`.
+    DontNeed { start: u64, end: u64 },
 }

@@ -18,7 +18,7 @@ mod xattr;
 pub use attributes::{Attributes, Caller, Credentials, Kind, SetAttributes, Timestamp};
 pub use capabilities::{capability, secure, Capabilities, CapabilitySet};
 pub use cpuset::CpuSet;
-pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, SyncRange, Whence};
+pub use file::{DirEntry, Events, FileAdvice, FileRef, ObjectId, OpenFlags, ReadAhead, SyncRange, Whence};
 pub use lock::{LockConflict, LockMode, LockOp, LockRange, RecordLock};
 pub use owner::{FileOwner, OwnerChange, OwnerKind};
 pub use path::{FileSystemInfo, PathOp};

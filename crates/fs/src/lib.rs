@@ -49,8 +49,8 @@ pub mod tty;
 pub mod union;
 
 pub use abi::{
-    Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags, PathOp,
-    SetAttributes, SetWhen, SyncRange, Timestamp, Whence, XattrOp,
+    Attributes, Caller, Credentials, DirEntry, Events, FileAdvice, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags,
+    PathOp, ReadAhead, SetAttributes, SetWhen, SyncRange, Timestamp, Whence, XattrOp,
 };
 pub use cache::{Clock, Holders, MappedWords, Mappers, PageCache, Services, Store, WriteBackSettings};
 pub use file::{

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{block_on, disk::Bytes, Kernel, Process};
-use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, File, FileSystem, OpenFlags};
+use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, File, FileAdvice, FileSystem, OpenFlags, ReadAhead};
 use machine::block::{BlockLimits, BlockOp};
 use std::{
     fs as host,
@@ -164,6 +164,84 @@ fn who_reads_here_and_there_gets_what_he_wants_and_who_reads_on_gets_more() {
     assert_eq!(read(4 * 4096, 305), [8 * 4096]);
     assert_eq!(read(65536, 0), [32 * 4096]);
     assert_eq!(read(65536, 32), [64 * 4096]);
+}
+
+fn advise(file: &Arc<dyn File>, advice: FileAdvice) {
+    let caller = common::user(0);
+    block_on(file.control(&caller, fs::Control::Advise(advice))).unwrap();
+}
+
+#[test]
+fn advice_says_how_much_is_read_ahead() {
+    let mounted = mount(image(20 << 10));
+    mounted.process.write("/file", &vec![1; 8 << 20]).unwrap();
+    block_on(mounted.tree.close()).unwrap();
+    let mounted = mounted.after_a_power_cut();
+    let open = || mounted.process.open("/file", OpenFlags::empty()).unwrap();
+    let read = |file: &Arc<dyn File>, bytes: usize, page: u64| {
+        let mut buffer = vec![0; bytes];
+        assert_eq!(block_on(file.read_at(&mut buffer, page * 4096)).unwrap(), bytes);
+        mounted.reads().iter().sum::<usize>() / 4096
+    };
+    let (file, other) = (open(), open());
+    read(&file, 1, 1000);
+    advise(&file, FileAdvice::Reads(ReadAhead::Random));
+    assert_eq!([read(&file, 10, 0), read(&file, 10, 1), read(&file, 10, 2), read(&file, 65536, 3)], [1, 1, 1, 16]);
+    assert_eq!(file.flags().shown() & OpenFlags::INTERNAL.bits(), 0, "F_GETFL does not show it");
+    // Another description of the file has not said so.
+    assert_eq!([read(&other, 4096, 100), read(&other, 4096, 101)], [1, 4]);
+    advise(&file, FileAdvice::Reads(ReadAhead::Sequential));
+    assert_eq!([200, 216, 248, 312, 440].map(|page| read(&file, 65536, page)), [16, 32, 64, 128, 128]);
+    advise(&file, FileAdvice::Reads(ReadAhead::Normal));
+    assert_eq!([800, 816, 848, 912].map(|page| read(&file, 65536, page)), [16, 32, 64, 64]);
+    // Now, and no more than that.
+    advise(&file, FileAdvice::WillNeed { first: 1200, end: 1230 });
+    (0..50).for_each(|_| mounted.kernel.tasks.run_now());
+    assert_eq!(mounted.reads(), [30 * 4096]);
+    assert_eq!(read(&file, 30 * 4096, 1200), 0);
+}
+
+#[test]
+fn a_fault_reads_as_much_as_its_mapping_was_said_to_need() {
+    let mounted = mount(image(20 << 10));
+    mounted.process.write("/file", &vec![1; 8 << 20]).unwrap();
+    block_on(mounted.tree.close()).unwrap();
+    let mounted = mounted.after_a_power_cut();
+    let file = mounted.process.open("/file", OpenFlags::empty()).unwrap();
+    let object = block_on(file.object()).unwrap();
+    drop(block_on(object.page(1500)).unwrap());
+    mounted.reads();
+    let fault = |page, how| {
+        drop(block_on(object.page_advised(page, how)).unwrap());
+        mounted.reads().iter().sum::<usize>() / 4096
+    };
+    assert_eq!(fault(1000, ReadAhead::Normal), 16);
+    assert_eq!([700, 701, 702].map(|page| fault(page, ReadAhead::Random)), [1; 3]);
+    assert_eq!([200, 263, 264].map(|page| fault(page, ReadAhead::Sequential)), [64, 0, 128]);
+}
+
+#[test]
+fn what_is_not_needed_is_written_and_what_is_clean_goes() {
+    let mounted = mount(image(20 << 10));
+    let file = mounted.synced_file("/file", &[1; 10 * 4096 + 100]);
+    let object = block_on(file.object()).unwrap();
+    let resident = || (0..11).filter(|page| object.resident(*page).is_some()).collect::<Vec<u64>>();
+    let mapped = block_on(object.page(4)).unwrap();
+    block_on(file.write_at(&[2; 4096], 5 * 4096)).unwrap();
+    // Of the first and last page of the range a part is still needed.
+    advise(&file, FileAdvice::DontNeed { start: 2 * 4096 + 1, end: 8 * 4096 - 1 });
+    (0..50).for_each(|_| mounted.kernel.tasks.run_now());
+    assert_eq!(mounted.taken().0, [4096]);
+    let after = resident();
+    assert!(after == [0, 1, 2, 4, 5, 7, 8, 9, 10] || after == [0, 1, 2, 4, 7, 8, 9, 10], "{after:?}");
+    drop(mapped);
+    block_on(file.sync(false)).unwrap();
+    // To the end of the file: its last page, too, though it is not whole.
+    advise(&file, FileAdvice::DontNeed { start: 4 * 4096, end: u64::MAX });
+    assert_eq!(resident(), [0, 1, 2]);
+    let mut byte = [0];
+    block_on(file.read_at(&mut byte, 5 * 4096)).unwrap();
+    assert_eq!(byte, [2]);
 }
 
 #[test]

@@ -119,7 +119,10 @@ impl Space {
                 advice::DONTDUMP => self.flag(region.range, RegionFlags::DONT_DUMP, true)?,
                 advice::DODUMP => self.flag(region.range, RegionFlags::DONT_DUMP, false)?,
                 advice::WILLNEED => self.read_ahead(region),
-                advice::NORMAL | advice::RANDOM | advice::SEQUENTIAL => {}
+                advice::NORMAL | advice::RANDOM | advice::SEQUENTIAL => {
+                    self.flag(region.range, RegionFlags::RANDOM, advice == advice::RANDOM)?;
+                    self.flag(region.range, RegionFlags::SEQUENTIAL, advice == advice::SEQUENTIAL)?;
+                }
                 advice::MERGEABLE | advice::UNMERGEABLE | advice::HUGEPAGE | advice::NOHUGEPAGE => {}
                 advice::COLD | advice::PAGEOUT => {}
                 _ => done = false,

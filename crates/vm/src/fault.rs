@@ -17,7 +17,7 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use fs::Object;
+use fs::{Object, ReadAhead};
 use machine::{
     group::PageKind, Access, CountedFrame, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr,
 };
@@ -123,7 +123,7 @@ pub(crate) enum Resolution {
     /// Another kernel owns it.
     Foreign(KernelId),
     /// The page is of an object and not in memory.
-    Fetch(Arc<dyn Object>, u64),
+    Fetch(Arc<dyn Object>, u64, ReadAhead),
     /// The page is of an object, other kernels have copies of it, and it is to be written.
     TakeBack(Arc<dyn Object>, u64),
     /// A copy must be made of a page other kernels can read: they give it back first.
@@ -173,10 +173,10 @@ impl Space {
                     let page = demand.page;
                     self.changed.wait_until(|| (!self.state.lock().is_busy(PageRange::one(page))).then_some(())).await;
                 }
-                Resolution::Fetch(object, index) => {
+                Resolution::Fetch(object, index, read_ahead) => {
                     let losses = object.losses();
                     demand.note_fetch(true);
-                    let fetched = object.page(index).await.map(|frame| frame.by(&*self.vm.memory));
+                    let fetched = object.page_advised(index, read_ahead).await.map(|frame| frame.by(&*self.vm.memory));
                     demand.note_fetch(false);
                     match fetched {
                         Ok(frame) => demand.fetched = Some(Fetched { object, index, frame, losses }),
@@ -459,7 +459,7 @@ impl Space {
                 object.resident(index)
             }
         };
-        let Some(frame) = fetched else { return Resolution::Fetch(object.clone(), index) };
+        let Some(frame) = fetched else { return Resolution::Fetch(object.clone(), index, region.read_ahead()) };
         let (full, writing) = (region.access(), demand.access.contains(Access::WRITE));
         if region.is_shared() {
             if writing && !object.write(index) {

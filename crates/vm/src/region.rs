@@ -1,7 +1,7 @@
 //! The regions of an address space as their owner keeps them: what `/proc/PID/maps` shows.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
-use fs::Object;
+use fs::{Object, ReadAhead};
 use machine::{errno::Result, Access, Errno, Page, PageRange};
 use messages::vm::{RegionKind, RemoteBacking};
 
@@ -29,6 +29,10 @@ bitflags::bitflags! {
         const DONT_DUMP = 1 << 8;
         /// A mapping of the program that execve loaded; its file is not opened for writing meanwhile.
         const PROGRAM = 1 << 9;
+        /// MADV_RANDOM.
+        const RANDOM = 1 << 10;
+        /// MADV_SEQUENTIAL.
+        const SEQUENTIAL = 1 << 11;
     }
 }
 
@@ -81,6 +85,15 @@ impl Region {
 
     pub fn access(&self) -> Access {
         effective(self.kind.prot)
+    }
+
+    /// What madvise said of reads.
+    pub fn read_ahead(&self) -> ReadAhead {
+        match (self.flags().contains(RegionFlags::RANDOM), self.flags().contains(RegionFlags::SEQUENTIAL)) {
+            (true, _) => ReadAhead::Random,
+            (_, true) => ReadAhead::Sequential,
+            _ => ReadAhead::Normal,
+        }
     }
 
     /// Writes go to the object, not to a copy.

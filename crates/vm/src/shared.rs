@@ -4,7 +4,7 @@ use crate::{region::Backing, vm::Shared, withdraw::Frames};
 use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::{AtomicU64, Ordering};
-use fs::{Holders, Loaned, Lost, Mappers, Object};
+use fs::{Holders, Loaned, Lost, Mappers, Object, ReadAhead};
 use machine::{
     errno::Result,
     group::{ChargedPage, PageKind},
@@ -152,7 +152,7 @@ impl Object for SharedMemory {
         self.losses.load(Ordering::Acquire)
     }
 
-    fn lend(&self, index: u64, to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned<'_>>> {
+    fn lend(&self, index: u64, to: KernelId, _write: bool, _: ReadAhead) -> BoxFuture<'_, Result<Loaned<'_>>> {
         self.holders.add(to);
         Box::pin(async move { self.get(index).await.map(Loaned::Own) })
     }

@@ -70,7 +70,7 @@ impl BlockFile {
         let cache = self.volume().cache();
         let moving = match self.flags.get().contains(OpenFlags::DIRECT) {
             true => cache.read_direct(to, at),
-            false => cache.read(to, at),
+            false => cache.read(to, at, self.flags.get().read_ahead()),
         };
         match moving {
             Transfer::Done(read) => Transfer::Done(read.map(have)),
@@ -272,6 +272,9 @@ impl File for BlockFile {
                     let work = async move { driver.attach(file, can_write, &configuration).await };
                     to_completion(&*self.volume().services().spawner, work).await?;
                     Ok(ControlAnswer::Done)
+                }
+                (Control::Advise(advice), _) => {
+                    self.flags.advise(advice, self.object(), &*self.volume().services().spawner).await
                 }
                 (control, _) => Err(lacks(&control)),
             }

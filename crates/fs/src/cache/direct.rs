@@ -17,7 +17,10 @@
 //! A write that moves the end of the file holds the writers' lock, as any that changes the size. One that is not of whole blocks of the store goes through the cache, and then to the store.
 
 use super::{PageCache, Services, Slot, MAX_SIZE, PAGE};
-use crate::file::{Destination, Frames, Source, Transfer};
+use crate::{
+    file::{Destination, Frames, Source, Transfer},
+    ReadAhead,
+};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{ops::Range, sync::atomic::Ordering::Relaxed};
 use machine::{errno::Result, sync::AsyncGuard, to_completion, Errno, Frame, PAGE_SIZE};
@@ -99,7 +102,7 @@ impl PageCache {
 
     /// As [`PageCache::read`], past the pages. EINVAL: not of whole sectors.
     pub fn read_direct<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
-        let Some(units) = self.direct_units() else { return self.read(to, offset) };
+        let Some(units) = self.direct_units() else { return self.read(to, offset, ReadAhead::Random) };
         if to.is_empty() || offset >= self.len() {
             return Transfer::Done(Ok(0));
         }
@@ -135,7 +138,7 @@ impl PageCache {
             }
             if self.state.lock().losses != losses {
                 // Pages were lost meanwhile: where the bytes were, others may have theirs by now.
-                return match self.read(to, at).await {
+                return match self.read(to, at, ReadAhead::Random).await {
                     Err(error) if done == 0 => Err(error),
                     read => Ok(done + read.unwrap_or(0)),
                 };

@@ -24,8 +24,8 @@
 //! number before it asks, and maps what it got, under the lock of its address space, only if the number is the same.
 //! The same protects a fault at the file's own kernel, and a copy whose page is about to be written.
 
-use super::{PageCache, Slot, State, FAULT};
-use crate::Loaned;
+use super::{PageCache, Slot, State};
+use crate::{Loaned, ReadAhead};
 use alloc::{boxed::Box, vec::Vec};
 use core::ops::Range;
 use machine::{errno::Result, to_completion, KernelId};
@@ -115,7 +115,13 @@ impl PageCache {
     }
 
     /// See [`crate::Object::lend`].
-    pub(super) async fn lend_page(&self, index: u64, to: KernelId, write: bool) -> Result<Loaned<'_>> {
+    pub(super) async fn lend_page(
+        &self,
+        index: u64,
+        to: KernelId,
+        write: bool,
+        read_ahead: ReadAhead,
+    ) -> Result<Loaned<'_>> {
         self.holders.add(to);
         loop {
             if write {
@@ -124,7 +130,7 @@ impl PageCache {
                 }
                 self.take_copies_back(index..index + 1).await;
             }
-            let held = self.load(index, FAULT).await?;
+            let held = self.load(index, self.wanted_by_fault(read_ahead), read_ahead).await?;
             let mut state = self.state.lock();
             let state = &mut *state;
             let Some(Slot::Ready { frame, exposed, .. }) = state.pages.get_mut(&index) else { continue };

@@ -10,6 +10,7 @@
 //! slot, and an answer that does not find its own ticket is thrown away. A reader that is interrupted
 //! (its future dropped) takes its tickets with it and wakes those who waited for them.
 
+mod advice;
 mod direct;
 mod flusher;
 mod group;
@@ -29,7 +30,7 @@ pub use holders::Holders;
 pub use services::{Clock, Mappers, Services};
 pub use words::MappedWords;
 
-use crate::{file::Frames, ObjectId};
+use crate::{file::Frames, ObjectId, ReadAhead};
 use alloc::{
     boxed::Box,
     collections::BTreeMap,
@@ -358,10 +359,12 @@ impl PageCache {
     }
 
     /// The frame of a page, read from the store if need be; the caller needs `wanted` pages from there on. EFAULT past the end.
-    async fn load(&self, index: u64, wanted: u64) -> Result<CountedFrame<'_>> {
+    async fn load(&self, index: u64, wanted: u64, advice: ReadAhead) -> Result<CountedFrame<'_>> {
         let mut alone = false;
         loop {
-            match self.step(index, wanted, alone)? {
+            // A page that may be the bad one is read by itself.
+            let (wanted, advice) = if alone { (1, ReadAhead::Random) } else { (wanted, advice) };
+            match self.step(index, wanted, advice)? {
                 Step::Have(frame) => return Ok(frame),
                 Step::Make => {
                     let frame = self.frame().await?;
@@ -398,8 +401,8 @@ impl PageCache {
         }
     }
 
-    /// What is to be done to have a page, of `wanted` that the caller needs one after the other; `alone`: none is to be read with it.
-    fn step(&self, index: u64, wanted: u64, alone: bool) -> Result<Step<'_>> {
+    /// What is to be done to have a page, of `wanted` that the caller needs one after the other.
+    fn step(&self, index: u64, wanted: u64, advice: ReadAhead) -> Result<Step<'_>> {
         let mut state = self.state.lock();
         if index >= state.size.div_ceil(PAGE) {
             return Err(Errno::EFAULT);
@@ -413,15 +416,18 @@ impl PageCache {
             None => {}
         }
         let Some(store) = &self.store else { return Ok(Step::Make) };
-        let most = store.read_ahead().max(1);
-        state.window = match index {
+        let most = advice::most(&**store, advice);
+        let window = match index {
+            _ if advice == ReadAhead::Random => 0,
             0 => read_ahead(0, wanted, most),
             _ if index == state.next => read_ahead(state.window, wanted, most),
             _ => 0,
         };
-        let limit = (index + if alone { 1 } else { state.window.max(wanted).min(most) }).min(state.size.div_ceil(PAGE));
+        let limit = (index + window.max(wanted).min(most)).min(state.size.div_ceil(PAGE));
         let end = state.pages.range(index..limit).next().map_or(limit, |(taken, _)| *taken);
-        state.next = end;
+        if advice != ReadAhead::Random {
+            (state.window, state.next) = (window, end);
+        }
         state.tickets += 1;
         let ticket = state.tickets;
         for page in index..end {

@@ -1,7 +1,7 @@
 //! What the memory of programs sees of a file: the object behind their mappings.
 
-use super::{PageCache, Slot, FAULT, PAGE};
-use crate::{Loaned, Object, ObjectId, SyncRange};
+use super::{PageCache, Slot, PAGE};
+use crate::{Loaned, Object, ObjectId, ReadAhead, SyncRange};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 use machine::{errno::Result, pause, BoxFuture, CountedFrame, Errno, KernelId};
@@ -16,7 +16,11 @@ impl Object for PageCache {
     }
 
     fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
-        Box::pin(self.load(index, FAULT))
+        self.page_advised(index, ReadAhead::Normal)
+    }
+
+    fn page_advised(&self, index: u64, read_ahead: ReadAhead) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
+        Box::pin(self.load(index, self.wanted_by_fault(read_ahead), read_ahead))
     }
 
     fn resident(&self, index: u64) -> Option<CountedFrame<'_>> {
@@ -66,8 +70,8 @@ impl Object for PageCache {
         self.state.lock().losses
     }
 
-    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned<'_>>> {
-        Box::pin(self.lend_page(index, to, write))
+    fn lend(&self, index: u64, to: KernelId, write: bool, read_ahead: ReadAhead) -> BoxFuture<'_, Result<Loaned<'_>>> {
+        Box::pin(self.lend_page(index, to, write, read_ahead))
     }
 
     fn admit_writer(&self) -> Option<BoxFuture<'_, Result<()>>> {
@@ -98,12 +102,18 @@ impl Object for PageCache {
                 return;
             }
             for index in first..end.min(self.len().div_ceil(PAGE)) {
-                if !self.services.memory.has_room() || self.load(index, end - index).await.is_err() {
+                // No more than was asked for.
+                let load = self.load(index, end - index, ReadAhead::Random);
+                if !self.services.memory.has_room() || load.await.is_err() {
                     break;
                 }
                 pause(&*self.services.spawner).await;
             }
         })
+    }
+
+    fn not_needed(&self, start: u64, end: u64) -> BoxFuture<'_, ()> {
+        Box::pin(self.drop_unneeded(start, end))
     }
 
     fn sync_range(&self, range: SyncRange) -> BoxFuture<'_, Result<()>> {

@@ -4,7 +4,10 @@
 //! for; then the transfer goes on behind what has been moved already.
 
 use super::{group::for_caller, PageCache, Slot, State, MAX_SIZE, PAGE, RESERVED, ZEROS};
-use crate::file::{Destination, Source, Transfer};
+use crate::{
+    file::{Destination, Source, Transfer},
+    ReadAhead,
+};
 use machine::{errno::Result, CountedFrame, Errno, PAGE_SIZE};
 
 /// Pages read under one lock.
@@ -46,10 +49,10 @@ enum Wrote {
 
 impl PageCache {
     /// Reads as many bytes as `to` wants from `offset` on; 0 at the end.
-    pub fn read<'a>(&'a self, mut to: Destination<'a>, offset: u64) -> Transfer<'a> {
+    pub fn read<'a>(&'a self, mut to: Destination<'a>, offset: u64, read_ahead: ReadAhead) -> Transfer<'a> {
         let mut done = 0;
         match self.read_resident(&mut to, offset, &mut done) {
-            Ok(Some(missing)) => Transfer::later(self.read_loading(to, offset, done, missing)),
+            Ok(Some(missing)) => Transfer::later(self.read_loading(to, offset, done, missing, read_ahead)),
             Ok(None) => Transfer::Done(Ok(done)),
             Err(error) => Transfer::Done(Err(error)),
         }
@@ -85,10 +88,11 @@ impl PageCache {
         offset: u64,
         mut done: usize,
         mut missing: Part,
+        read_ahead: ReadAhead,
     ) -> Result<usize> {
         loop {
             let wanted = (missing.within + to.len()).div_ceil(PAGE_SIZE) as u64;
-            match self.load(missing.index, wanted).await {
+            match self.load(missing.index, wanted, read_ahead).await {
                 Ok(held) => to.put_frame(&*self.services.memory, held.frame(), missing.within, missing.bytes)?,
                 // Truncated meanwhile.
                 Err(Errno::EFAULT) => return Ok(done),
@@ -209,7 +213,7 @@ impl PageCache {
             match self.write_part(part, from, frame.take())? {
                 Wrote::All => return Ok(()),
                 Wrote::Again => {}
-                Wrote::NeedsPage => drop(self.load(part.index, 1).await.map_err(for_caller)?),
+                Wrote::NeedsPage => drop(self.load(part.index, 1, ReadAhead::Normal).await.map_err(for_caller)?),
                 Wrote::Lost => return Err(Errno::EIO),
                 Wrote::NeedsFrame => {
                     let made = match self.frame().await.map_err(for_caller) {

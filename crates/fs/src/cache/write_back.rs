@@ -100,7 +100,7 @@ impl PageCache {
     }
 
     /// Lets a task write dirty pages back. Who does that while the last one still writes waits: there is one for a file, however often somebody asks.
-    async fn begin_write_back(&self, start: u64, end: u64) {
+    pub(super) async fn begin_write_back(&self, start: u64, end: u64) {
         let Some(this) = self.this.upgrade() else { return };
         if self.is_clean() {
             return;

@@ -3,7 +3,7 @@
 use crate::{
     block::Volume,
     file::{Destination, Frames},
-    Services,
+    ReadAhead, Services,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -141,7 +141,7 @@ impl ext4::Device for Blocks {
 pub async fn superblock(disk: &Volume) -> Result<[u8; ext4::Superblock::PLACE.1], Errno> {
     let (at, bytes) = ext4::Superblock::PLACE;
     let mut superblock = [0; ext4::Superblock::PLACE.1];
-    match disk.cache().read(Destination::Kernel(&mut superblock), at as u64).await? {
+    match disk.cache().read(Destination::Kernel(&mut superblock), at as u64, ReadAhead::Normal).await? {
         read if read == bytes => Ok(superblock),
         _ => Err(Errno::EINVAL),
     }

@@ -13,7 +13,7 @@ use crate::{
     },
     lease::Sharers,
     locks::LockTable,
-    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
+    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, ReadAhead, SetAttributes, Timestamp,
 };
 use abi::SetWhen;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -394,11 +394,11 @@ impl Inode for Node {
         })
     }
 
-    fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+    fn read<'a>(&'a self, to: Destination<'a>, offset: u64, read_ahead: ReadAhead) -> Transfer<'a> {
         match self.file() {
             Ok((cache, _)) => {
                 self.was_read();
-                cache.read(to, offset)
+                cache.read(to, offset, read_ahead)
             }
             Err(error) => Transfer::Done(Err(error)),
         }

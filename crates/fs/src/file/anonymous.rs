@@ -1,10 +1,13 @@
 //! What every object without a name in the file system shares: a number, an owner, status flags.
 
 use super::sigio::Owned;
-use crate::{Attributes, Caller, Kind, OpenFlags, SetAttributes};
-use alloc::{format, vec::Vec};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use machine::{errno::Result, sync::Lock, Errno, KernelId, PAGE_SIZE};
+use crate::{Attributes, Caller, ControlAnswer, FileAdvice, Kind, Object, OpenFlags, ReadAhead, SetAttributes};
+use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
+use core::{
+    future::Future,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+};
+use machine::{errno::Result, sync::Lock, Errno, KernelId, Spawner, PAGE_SIZE};
 
 /// Device number of pipes, sockets and other objects that have no path (Linux's pipefs and its kin).
 const DEVICE: (u32, u32) = (0, 0xf_ffff);
@@ -172,6 +175,33 @@ impl StatusFlags {
     /// Somebody is to be signalled, or was told to be.
     pub(crate) fn is_owned(&self) -> bool {
         self.owned.is_known()
+    }
+
+    /// posix_fadvise(2), for a file with such pages.
+    pub(crate) async fn advise(
+        &self,
+        advice: FileAdvice,
+        object: impl Future<Output = Result<Arc<dyn Object>>>,
+        spawner: &dyn Spawner,
+    ) -> Result<ControlAnswer> {
+        match advice {
+            FileAdvice::Reads(how) => {
+                let bits = match how {
+                    ReadAhead::Normal => OpenFlags::empty(),
+                    ReadAhead::Random => OpenFlags::RANDOM,
+                    ReadAhead::Sequential => OpenFlags::SEQUENTIAL,
+                };
+                let others = !(OpenFlags::RANDOM | OpenFlags::SEQUENTIAL).bits();
+                let _ = self.bits.fetch_update(Relaxed, Relaxed, |old| Some(old & others | bits.bits()));
+            }
+            FileAdvice::WillNeed { first, end } => {
+                // Nobody waits for it, and whether it can be had nobody is told.
+                let object = object.await?;
+                spawner.spawn(Box::pin(async move { object.read_ahead(first, end).await }));
+            }
+            FileAdvice::DontNeed { start, end } => object.await?.not_needed(start, end).await,
+        }
+        Ok(ControlAnswer::Done)
     }
 
     /// O_NONBLOCK.

@@ -302,6 +302,7 @@ pub(crate) fn count_gained(file: &dyn File) {
 pub(crate) fn lacks(control: &Control) -> Errno {
     match control {
         Control::Socket(_) => Errno::ENOTSOCK,
+        Control::Advise(_) => Errno::EOPNOTSUPP,
         Control::PtyPeer(_) | Control::AttachLoop { .. } => Errno::ENOTTY,
         Control::PipeSize | Control::SetPipeSize(_) | Control::Process | Control::ProcessDirectory => Errno::EBADF,
         _ => Errno::EINVAL,

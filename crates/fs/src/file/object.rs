@@ -1,7 +1,7 @@
 //! [`Object`]: pages that can be mapped.
 
 use super::ready;
-use abi::{ObjectId, SyncRange};
+use abi::{ObjectId, ReadAhead, SyncRange};
 use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, BoxFuture, CountedFrame, Errno, KernelId};
 
@@ -14,6 +14,10 @@ pub trait Object: Send + Sync + 'static {
     /// The frame of page `index`, filled.
     /// Errors: EFAULT past the end (SIGBUS), EIO, ENOMEM.
     fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>>;
+    /// The same for a mapping of which madvise has said how it is read.
+    fn page_advised(&self, index: u64, _read_ahead: ReadAhead) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
+        self.page(index)
+    }
     /// The frame if it is in memory already (fault-around, mincore).
     fn resident(&self, index: u64) -> Option<CountedFrame<'_>>;
     /// Page `index` was written through a shared mapping.
@@ -39,8 +43,14 @@ pub trait Object: Send + Sync + 'static {
     }
     /// Page `index` for kernel `to`; `write`: for a shared mapping there. Whoever takes pages away
     /// afterwards must ask `to`.
-    fn lend(&self, index: u64, _to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned<'_>>> {
-        Box::pin(async move { Ok(Loaned::Own(self.page(index).await?)) })
+    fn lend(
+        &self,
+        index: u64,
+        _to: KernelId,
+        _write: bool,
+        read_ahead: ReadAhead,
+    ) -> BoxFuture<'_, Result<Loaned<'_>>> {
+        Box::pin(async move { Ok(Loaned::Own(self.page_advised(index, read_ahead).await?)) })
     }
     /// May a shared mapping be written? Asked when the mapping is there, for all to count, and before anybody can use it. EPERM: the
     /// object is sealed ([`crate::tmpfs`]). None: it never is.
@@ -60,6 +70,11 @@ pub trait Object: Send + Sync + 'static {
     /// Gets pages `first..end` from where they are kept, as long as there is room for them: somebody says that he will need them
     /// (MADV_WILLNEED, readahead). What is kept nowhere else is here already.
     fn read_ahead(&self, _first: u64, _end: u64) -> BoxFuture<'_, ()> {
+        ready(())
+    }
+    /// Writes back what is dirty of bytes `start..end`, without waiting for it, and drops the whole pages that are clean and that nobody maps
+    /// (POSIX_FADV_DONTNEED). What is kept nowhere else stays.
+    fn not_needed(&self, _start: u64, _end: u64) -> BoxFuture<'_, ()> {
         ready(())
     }
     /// Set for a stand-in, whose pages are copies: the same object with the owner's own frames, for

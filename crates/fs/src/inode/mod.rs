@@ -13,7 +13,7 @@ pub mod locks;
 
 use crate::{
     file::{ready, Destination, Source, Transfer},
-    Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes, SetWhen,
+    Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, ReadAhead, SetAttributes, SetWhen,
 };
 use acl::{Acl, AclKind};
 use alloc::{sync::Arc, vec::Vec};
@@ -255,7 +255,7 @@ pub trait Inode: Any + Send + Sync {
         ready(Ok(None))
     }
     /// Reads as many bytes as `to` wants from `offset` on, or fewer; 0 at the end.
-    fn read<'a>(&'a self, _to: Destination<'a>, _offset: u64) -> Transfer<'a> {
+    fn read<'a>(&'a self, _to: Destination<'a>, _offset: u64, _read_ahead: ReadAhead) -> Transfer<'a> {
         Transfer::Done(Err(Errno::EINVAL))
     }
     /// Where the write began, and how many bytes were written.
@@ -264,7 +264,7 @@ pub trait Inode: Any + Send + Sync {
     }
     /// Reads for a file that is open with O_DIRECT. Where there is no way past the page cache it goes through that.
     fn read_direct<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
-        self.read(to, offset)
+        self.read(to, offset, ReadAhead::Random)
     }
     /// Writes likewise.
     fn write_direct<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {

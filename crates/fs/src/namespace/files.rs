@@ -3,11 +3,12 @@
 use super::{dentry::Location, open::reopen_regular, permission, walk::attributes, xattr};
 use crate::{
     anonymous::StatusFlags,
-    file::{Access, Destination, Source, Transfer},
+    file::{lacks, Access, Destination, Source, Transfer},
     inode::{held::Owner, Extent, WriteAt},
     inotify, lease,
     locks::{Locked, WHOLE},
-    Attributes, Caller, File, Object, OpenFlags, Services, SetAttributes, SyncRange, Whence, XattrOp,
+    Attributes, Caller, Control, ControlAnswer, File, Object, OpenFlags, Services, SetAttributes, SyncRange, Whence,
+    XattrOp,
 };
 use abi::{LockConflict, LockMode, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -217,9 +218,10 @@ impl RegularFile {
 
     #[inline(always)]
     fn read_inode<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
-        match self.opened.flags().contains(OpenFlags::DIRECT) {
+        let flags = self.opened.flags();
+        match flags.contains(OpenFlags::DIRECT) {
             true => self.opened.at.inode().read_direct(to, offset),
-            false => self.opened.at.inode().read(to, offset),
+            false => self.opened.at.inode().read(to, offset, flags.read_ahead()),
         }
     }
 
@@ -397,6 +399,18 @@ impl File for RegularFile {
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         self.opened.at.inode().object(self.opened.flags().writable())
+    }
+
+    fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        Box::pin(async move {
+            match control {
+                Control::Advise(advice) => {
+                    let object = self.opened.at.inode().object(false);
+                    self.opened.status.advise(advice, object, &*self.services.spawner).await
+                }
+                control => Err(lacks(&control)),
+            }
+        })
     }
 
     fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {

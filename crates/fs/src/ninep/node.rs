@@ -13,7 +13,7 @@ use crate::{
         Attachment, Followed, NewNode, WriteAt,
     },
     locks::LockTable,
-    Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, PageCache, SetAttributes,
+    Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, PageCache, ReadAhead, SetAttributes,
 };
 use alloc::{
     boxed::Box,
@@ -537,8 +537,8 @@ impl Inode for NineInode {
         })
     }
 
-    fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
-        self.pages().read(to, offset)
+    fn read<'a>(&'a self, to: Destination<'a>, offset: u64, read_ahead: ReadAhead) -> Transfer<'a> {
+        self.pages().read(to, offset, read_ahead)
     }
 
     fn write<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {

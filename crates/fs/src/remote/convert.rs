@@ -56,6 +56,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
             TimerSet { absolute, value, interval } => TimerSet { absolute, value, interval },
             TimerGet => TimerGet,
             Unwatch(watch) => Unwatch(watch),
+            Advise(advice) => Advise(advice),
             AttachLoop { configuration, .. } => AttachLoop { file: names.next()?, configuration },
             EpollTake { most, signals, sure } => EpollTake { most, signals, sure },
             Epoll(E::Add { fd, interest, .. }) => Epoll(E::Add { fd, file: names.next()?, interest }),

@@ -16,7 +16,8 @@ use crate::{
     anonymous::Open,
     anonymous::{SETTABLE, TRANSIENT},
     file::{self, Access, Destination, Source, Transfer, NEEDS_BUFFER},
-    Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, SyncRange, Whence, XattrOp,
+    Attributes, Caller, Clock, Control, ControlAnswer, File, FileRef, Object, OpenFlags, SetAttributes, SyncRange,
+    Whence, XattrOp,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -354,6 +355,10 @@ impl File for LeasedFile {
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move { self.real().await?.allocate(mode, offset, len).await })
+    }
+
+    fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        Box::pin(async move { self.real().await?.control(caller, control).await })
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {

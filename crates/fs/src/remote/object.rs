@@ -7,12 +7,13 @@
 //! for the other cases see shared.rs.
 
 use super::{loan::Loan, shared::SharedPages, Remote, RemoteFile, OBJECTS_KEPT};
-use crate::{file::ready, Object, ObjectId};
+use crate::{file::ready, Object, ObjectId, ReadAhead};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
     vec::Vec,
 };
+use core::ops::Range;
 use machine::{
     errno::Result,
     group::{ChargedPage, PageKind},
@@ -161,6 +162,11 @@ impl Foreign {
         before - pages.frames.len()
     }
 
+    fn drop_unneeded(&self, pages: Range<u64>) {
+        let memory = self.memory();
+        self.pages.lock().frames.retain(|index, frame| !pages.contains(&index) || memory.count(*frame) > 1);
+    }
+
     /// Drops the copies of lost pages.
     fn lose(&self, lost: Lost) {
         let mut pages = self.pages.lock();
@@ -209,17 +215,21 @@ impl RemoteObject {
     }
 
     /// Gets copies of a page and some that follow from the owner.
-    async fn fetch(&self, index: u64) -> Result<CountedFrame<'_>> {
+    async fn fetch(&self, index: u64, read_ahead: ReadAhead) -> Result<CountedFrame<'_>> {
         let remote = &self.0.file.remote;
         let name = self.0.file.name();
         loop {
             let payer = self.room_for_one().await?;
             let losses = self.0.losses();
-            let loan = Loan::for_bytes(&remote.memory, (RUN - index % RUN) as usize * PAGE_SIZE);
+            let pages = match read_ahead {
+                ReadAhead::Random => 1,
+                _ => RUN - index % RUN,
+            };
+            let loan = Loan::for_bytes(&remote.memory, pages as usize * PAGE_SIZE);
             if loan.frames().is_empty() {
                 return Err(Errno::ENOMEM);
             }
-            let message = ObjectPages { id: name.id, first: index, frames: loan.frames().to_vec() };
+            let message = ObjectPages { id: name.id, first: index, frames: loan.frames().to_vec(), read_ahead };
             let here = self.0.clone();
             let accept = move |reply: Result<ObjectPagesReply>| -> Result<()> {
                 match reply? {
@@ -260,9 +270,13 @@ impl Object for RemoteObject {
     }
 
     fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
+        self.page_advised(index, ReadAhead::Normal)
+    }
+
+    fn page_advised(&self, index: u64, read_ahead: ReadAhead) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
         match self.0.get(index) {
             Some(frame) => ready(Ok(frame)),
-            None => Box::pin(self.fetch(index)),
+            None => Box::pin(self.fetch(index, read_ahead)),
         }
     }
 
@@ -281,6 +295,12 @@ impl Object for RemoteObject {
                 pause(&*self.0.file.remote.spawner).await;
             }
         })
+    }
+
+    /// The copies only: the owner is told by who has the file open.
+    fn not_needed(&self, start: u64, end: u64) -> BoxFuture<'_, ()> {
+        self.0.drop_unneeded(start.div_ceil(PAGE_SIZE as u64)..end / PAGE_SIZE as u64);
+        ready(())
     }
 
     /// Copies are never written.

@@ -228,13 +228,13 @@ async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Resul
 }
 
 async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<ObjectPagesReply> {
-    let ObjectPages { id, first, frames } = message;
+    let ObjectPages { id, first, frames, read_ahead } = message;
     loan::check(&*remote.memory, &frames, frames.len() * PAGE_SIZE)?;
     let object = remote.exports.get(id)?.object().await?;
     let mut count = 0;
     for &frame in &frames {
         let index = first.checked_add(u64::from(count)).ok_or(Errno::EFAULT)?;
-        match object.lend(index, from, false).await {
+        match object.lend(index, from, false, read_ahead).await {
             Ok(Loaned::Copy(page)) => remote.memory.copy(page.frame(), frame),
             Ok(Loaned::Own(page)) if count == 0 => return Ok(ObjectPagesReply::Own(remote.pin(page, from))),
             Ok(Loaned::Own(_)) => break,

@@ -8,7 +8,7 @@
 //! Nothing is cached here: the owner knows whether a page is in memory, and where the object ends.
 
 use super::{object::Foreign, Remote};
-use crate::{file::ready, File, Loaned, Object, ObjectId};
+use crate::{file::ready, File, Loaned, Object, ObjectId, ReadAhead};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -179,7 +179,7 @@ pub(super) fn register(remote: &Arc<Remote>) {
     serve.on_sync(|remote, from, ResolveObject { object }| Ok(remote.hand_object(from, remote.own_object(object)?)));
     serve.on::<ObjectPin, _, _>(|remote, from, ObjectPin { id, index }| async move {
         let object = remote.exports.get(id)?.object().await?;
-        let (Loaned::Own(frame) | Loaned::Copy(frame)) = object.lend(index, from, true).await?;
+        let (Loaned::Own(frame) | Loaned::Copy(frame)) = object.lend(index, from, true, ReadAhead::Normal).await?;
         Ok(remote.pin(frame, from))
     });
     serve.on::<ObjectPunch, _, _>(|remote, _, ObjectPunch { id, first, end }| async move {

@@ -15,7 +15,7 @@ use crate::{
     },
     lease::Sharers,
     locks::LockTable,
-    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, SetWhen, Timestamp,
+    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, ReadAhead, SetAttributes, SetWhen, Timestamp,
 };
 use alloc::{boxed::Box, collections::LinkedList, sync::Arc, vec::Vec};
 use core::{
@@ -487,9 +487,9 @@ impl Inode for TmpInode {
         })
     }
 
-    fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+    fn read<'a>(&'a self, to: Destination<'a>, offset: u64, read_ahead: ReadAhead) -> Transfer<'a> {
         match self.data() {
-            Ok(cache) => cache.read(to, offset).inspect(|_| self.was_read()),
+            Ok(cache) => cache.read(to, offset, read_ahead).inspect(|_| self.was_read()),
             Err(error) => Transfer::Done(Err(error)),
         }
     }

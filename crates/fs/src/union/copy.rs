@@ -7,7 +7,7 @@ use super::{mark, node::UnionInode, set_mark, tmp, Mark};
 use crate::{
     file::{Destination, Source},
     inode::{acl::AclKind, Followed, NewNode, WriteAt},
-    lease, Inode, Kind, SetAttributes, SetWhen,
+    lease, Inode, Kind, ReadAhead, SetAttributes, SetWhen,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{collections::try_filled, errno::Result, BoxFuture, Errno};
@@ -116,7 +116,7 @@ async fn copy_contents(lower: &Arc<dyn Inode>, upper: &Arc<dyn Inode>) -> Result
     let mut buf = try_filled(CHUNK, 0)?;
     let mut offset = 0;
     loop {
-        let read = lower.read(Destination::Kernel(&mut buf), offset).await?;
+        let read = lower.read(Destination::Kernel(&mut buf), offset, ReadAhead::Normal).await?;
         if read == 0 {
             return Ok(());
         }

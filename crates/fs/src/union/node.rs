@@ -10,7 +10,7 @@ use crate::{
     },
     lease::Sharers,
     locks::LockTable,
-    Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, SetAttributes, SetWhen,
+    Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, ReadAhead, SetAttributes, SetWhen,
 };
 use alloc::{
     boxed::Box,
@@ -403,9 +403,9 @@ impl Inode for UnionInode {
         })
     }
 
-    fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+    fn read<'a>(&'a self, to: Destination<'a>, offset: u64, read_ahead: ReadAhead) -> Transfer<'a> {
         match self.shown() {
-            Some(node) => node.read(to, offset),
+            Some(node) => node.read(to, offset, read_ahead),
             None => Transfer::Done(Err(Errno::ESTALE)),
         }
     }

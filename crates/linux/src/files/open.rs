@@ -7,7 +7,7 @@ use machine::{errno::Result, Errno};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Bits beside the access mode that open(2) looks at; it ignores all others (VALID_OPEN_FLAGS).
-const KNOWN: u32 = OpenFlags::all().bits() & !OpenFlags::EXEC.bits();
+const KNOWN: u32 = OpenFlags::all().bits() & !OpenFlags::INTERNAL.bits();
 const MODE_BITS: u32 = 0o7777;
 /// O_TMPFILE is two bits, one of them O_DIRECTORY.
 const TMPFILE_ONLY: u32 = 0o20000000;

@@ -3,7 +3,8 @@
 
 use super::{check_flags, write::check_size};
 use crate::call::{Call, AT_FDCWD};
-use fs::{File, Kind, PathOp, SyncRange};
+use alloc::sync::Arc;
+use fs::{control::Control, File, FileAdvice, Kind, PathOp, ReadAhead, SyncRange};
 use machine::{errno::Result, Errno, PAGE_BITS, PAGE_SIZE};
 use messages::inspect::RunState;
 
@@ -17,8 +18,15 @@ const FALLOC_FL_UNSHARE_RANGE: u32 = 0x40;
 const SYNC_WAIT_BEFORE: u32 = 1;
 const SYNC_WRITE: u32 = 2;
 const SYNC_WAIT_AFTER: u32 = 4;
-const ADVICE_MAX: i32 = 5;
-const ADVICE_WILLNEED: i32 = 3;
+/// POSIX_FADV_*.
+mod advice {
+    pub const NORMAL: i32 = 0;
+    pub const RANDOM: i32 = 1;
+    pub const SEQUENTIAL: i32 = 2;
+    pub const WILLNEED: i32 = 3;
+    pub const DONTNEED: i32 = 4;
+    pub const NOREUSE: i32 = 5;
+}
 
 pub(crate) async fn fsync(call: &mut Call<'_>) -> Result<u64> {
     let _waits = call.thread.waits(RunState::Uninterruptible);
@@ -95,18 +103,32 @@ pub(crate) async fn fallocate(call: &mut Call<'_>) -> Result<u64> {
     Ok(0)
 }
 
-/// Advice that is not taken is still advice: POSIX_FADV_WILLNEED is.
 pub(crate) async fn fadvise64(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     if file.attributes().await?.kind() == Kind::Fifo {
         return Err(Errno::ESPIPE);
     }
     let (offset, length, advice) = (call.arg(1), call.arg(2), call.int(3));
-    if (length as i64) < 0 || !(0..=ADVICE_MAX).contains(&advice) {
+    if (length as i64) < 0 {
         return Err(Errno::EINVAL);
     }
-    if advice == ADVICE_WILLNEED {
-        read_ahead(call, &*file, offset, if length == 0 { u64::MAX } else { length }).await;
+    let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
+    match advice {
+        advice::NORMAL => advise(call, &file, FileAdvice::Reads(ReadAhead::Normal)).await?,
+        advice::RANDOM => advise(call, &file, FileAdvice::Reads(ReadAhead::Random)).await?,
+        advice::SEQUENTIAL => advise(call, &file, FileAdvice::Reads(ReadAhead::Sequential)).await?,
+        advice::WILLNEED => advise(call, &file, will_need(offset, end)).await?,
+        advice::DONTNEED => {
+            advise(call, &file, FileAdvice::DontNeed { start: offset, end }).await?;
+            if file.is_elsewhere()
+                && let Ok(object) = file.object().await
+            {
+                object.not_needed(offset, end).await;
+            }
+        }
+        // Which cached pages go first does not depend on how they were used.
+        advice::NOREUSE => {}
+        _ => return Err(Errno::EINVAL),
     }
     Ok(0)
 }
@@ -120,13 +142,19 @@ pub(crate) async fn readahead(call: &mut Call<'_>) -> Result<u64> {
         Some(Kind::Regular | Kind::BlockDevice) if call.arg(2) as i64 >= 0 => {}
         _ => return Err(Errno::EINVAL),
     }
-    read_ahead(call, &*file, call.arg(1), call.arg(2)).await;
+    let (offset, length) = (call.arg(1), call.arg(2));
+    advise(call, &file, will_need(offset, offset.saturating_add(length))).await?;
     Ok(0)
 }
 
-/// Begins to read what will be needed. Nobody waits for it, and whether it can be had nobody is told.
-async fn read_ahead(call: &Call<'_>, file: &dyn File, offset: u64, length: u64) {
-    let Ok(object) = file.object().await else { return };
-    let (first, end) = (offset >> PAGE_BITS, offset.saturating_add(length).div_ceil(PAGE_SIZE as u64));
-    call.system().scheduler.spawn(async move { object.read_ahead(first, end).await });
+fn will_need(offset: u64, end: u64) -> FileAdvice {
+    FileAdvice::WillNeed { first: offset >> PAGE_BITS, end: end.div_ceil(PAGE_SIZE as u64) }
+}
+
+/// Any file takes any advice, as on Linux; what has no pages to be read has no use for it.
+async fn advise(call: &Call<'_>, file: &Arc<dyn File>, advice: FileAdvice) -> Result<()> {
+    match file.control(&call.caller(), Control::Advise(advice)).await {
+        Ok(_) | Err(Errno::EOPNOTSUPP) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

@@ -1,7 +1,7 @@
 //! What only some kinds of files can do, and what they answer: epolls, sockets, pipes, signalfds.
 
 use super::MovedEnd;
-use abi::{signal::SignalSet, Events, FileRef, OpenFlags};
+use abi::{signal::SignalSet, Events, FileAdvice, FileRef, OpenFlags};
 use alloc::{boxed::Box, vec::Vec};
 use machine::KernelId;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,8 @@ pub enum Control<F> {
     Socket(SocketControl<F>),
     /// inotify_rm_watch.
     Unwatch(i32),
+    /// posix_fadvise, readahead.
+    Advise(FileAdvice),
     /// LOOP_SET_FD, LOOP_CONFIGURE: a loop device gets the file that its bytes are in. ENOTTY: it is no loop device.
     AttachLoop {
         /// What the descriptor was open on.

@@ -13,7 +13,7 @@ pub use sockets::*;
 use abi::signal::SignalSet;
 use abi::{
     Attributes, Caller, DirEntry, Events, FileOwner, FileRef, LockOp, ObjectId, OpenFlags, OwnerChange, PathOp,
-    RecordLock, SetAttributes, SyncRange, Whence, XattrOp,
+    ReadAhead, RecordLock, SetAttributes, SyncRange, Whence, XattrOp,
 };
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
@@ -377,6 +377,8 @@ messages! {
         first: u64,
         /// Frames of the sender, lent for the call: the copies go there.
         frames: Vec<Frame>,
+        /// What madvise said of the mapping.
+        read_ahead: ReadAhead,
     } -> Result<ObjectPagesReply>, Low;
 
     /// Asks for a reference to an object of which the sender only has the id.

@@ -201,6 +201,8 @@ fn lines_of_pages(text: &mut Text, region: &RegionReport) {
         (limit.contains(Access::EXEC), "me"),
         (flags.contains(RegionFlags::GROWS_DOWN), "gd"),
         (flags.contains(RegionFlags::LOCKED), "lo"),
+        (flags.contains(RegionFlags::SEQUENTIAL), "sr"),
+        (flags.contains(RegionFlags::RANDOM), "rr"),
         (flags.contains(RegionFlags::DONT_FORK), "dc"),
         (flags.contains(RegionFlags::NO_RESERVE), "nr"),
         (flags.contains(RegionFlags::WIPE_ON_FORK), "wf"),

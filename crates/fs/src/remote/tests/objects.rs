@@ -51,7 +51,7 @@ impl crate::Object for Mapped {
     fn is_only_in_memory(&self) -> bool {
         self.only_in_memory
     }
-    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned<'_>>> {
+    fn lend(&self, index: u64, to: KernelId, write: bool, _: crate::ReadAhead) -> BoxFuture<'_, Result<Loaned<'_>>> {
         self.holders.add(to);
         Box::pin(async move {
             if index > 2 {
@@ -207,4 +207,19 @@ fn an_object_is_found_by_name_and_its_own_frames_are_lent() {
     drop(shared);
     machine.settle();
     assert_eq!(machine.kernels[0].exported(), 0);
+}
+
+#[test]
+fn of_a_mapping_that_is_read_here_and_there_one_page_is_copied_at_a_time() {
+    let machine = Machine::new(2);
+    let mapped = mapped(&machine, false);
+    let file: Arc<dyn File> = Arc::new(MappedFile(mapped.clone()));
+    let far = machine.pass(0, 1, &file);
+    let object = machine.run(far.object()).unwrap();
+    drop(machine.run(object.page_advised(0, crate::ReadAhead::Random)).unwrap());
+    assert!(object.resident(0).is_some() && object.resident(1).is_none());
+    drop(machine.run(object.page_advised(1, crate::ReadAhead::Normal)).unwrap());
+    // A page of which a part is still needed stays.
+    machine.run(object.not_needed(1, 2 * PAGE_SIZE as u64));
+    assert!(object.resident(0).is_some() && object.resident(1).is_none());
 }
