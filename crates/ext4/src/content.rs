@@ -278,6 +278,11 @@ impl<D: Device> Volume<D> {
         (core.available(), core.superblock.free_inodes)
     }
 
+    /// Whether it has become read only by an error.
+    pub fn has_failed(&self) -> bool {
+        self.core.lock().has_failed()
+    }
+
     /// Whether nobody can change anything.
     pub fn is_read_only(&self) -> bool {
         self.core.lock().read_only

@@ -9,7 +9,7 @@
 //! | committing | on their way to the journal; a change makes it running again, with a copy | no |
 //! | committed | in the journal; a checkpoint writes them home | no |
 
-use crate::{Bytes, Error, Result, Superblock};
+use crate::{superblock::OnError, Bytes, Error, Result, Superblock};
 use ::core::{cell::Cell, mem, ops::Range};
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -100,13 +100,19 @@ pub(crate) struct Core {
     orphans: Vec<u32>,
     /// Nobody changes anything: mounted so, or the journal has failed.
     pub read_only: bool,
-    /// The journal could not be written, so that nothing is ever written again. [`Core::read_only`] is set, too.
+    /// The journal could not be written, or damage was found: nothing is ever written again. [`Core::read_only`] is set, too.
     failed: bool,
+    /// What damage does.
+    pub on_error: OnError,
+    /// Errors that the superblock does not tell of yet, and what the last of them was.
+    pub errors: (u32, &'static str),
 }
 
 impl Core {
     pub fn new(superblock: Superblock, memory: usize) -> Core {
         Core {
+            on_error: superblock.on_error,
+            errors: (0, ""),
             kept: (memory / 4 / superblock.block_bytes as usize).max(64),
             superblock,
             cache: BTreeMap::new(),
@@ -134,7 +140,12 @@ impl Core {
         (self.most, self.read_only) = (most, false);
     }
 
-    /// The journal could not be written.
+    /// An error was found, which the superblock is to tell of.
+    pub fn note_error(&mut self, what: &'static str) {
+        self.errors = (self.errors.0.saturating_add(1), what);
+    }
+
+    /// The journal could not be written, or there is damage after which nothing is to be.
     pub fn fail(&mut self) {
         (self.failed, self.read_only) = (true, true);
     }

@@ -58,7 +58,7 @@ pub use file::NewInode;
 pub use inode::{FileType, Inode, Time};
 pub use journal::Access;
 pub use names::Changed;
-pub use superblock::Superblock;
+pub use superblock::{OnError, Superblock};
 pub use volume::Volume;
 
 use ::core::future::Future;
@@ -106,6 +106,15 @@ pub type Result<T> = ::core::result::Result<T, Error>;
 /// The bytes of a block, shared.
 pub type Bytes = Arc<Vec<u8>>;
 
+/// What was wrong with a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// What its blocks say can't be.
+    Damage(&'static str),
+    /// Its journal could not be written: nothing is, from now on.
+    Journal,
+}
+
 /// Moves blocks of the file system.
 pub trait Device: Send + Sync {
     /// Bytes of blocks of metadata that may be kept in memory, about: a quarter for those that are on the disk as they are, a quarter for the running transaction, and half for those
@@ -118,6 +127,9 @@ pub trait Device: Send + Sync {
     /// Writes blocks that follow each other, beginning with `block`. They need not stay if the power fails before the next [`Device::flush`] has answered.
     /// When the future is dropped, the device may still write them.
     fn write(&self, block: u64, blocks: Vec<Bytes>) -> impl Future<Output = Result<()>> + Send;
+    /// Called with nothing locked when damage was found in a file system that is mounted, or its journal could not be written. It may have become read only by that
+    /// ([`Volume::is_read_only`]); [`Volume::save_errors`] makes the superblock tell of it.
+    fn failed(&self, _failure: Failure) {}
     /// What has been written stays. It answers only after all writes that began before it have ended, also those whose futures were dropped: whoever writes anew what a
     /// dropped future was to write flushes first, so that the old write does not come after a newer one.
     fn flush(&self) -> impl Future<Output = Result<()>> + Send;

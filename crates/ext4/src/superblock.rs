@@ -51,10 +51,31 @@ pub(crate) mod field {
     pub const MOUNTED: usize = 0x2c;
     pub const WRITTEN: usize = 0x30;
     pub const MOUNTS: usize = 0x34;
+    pub const STATE: usize = 0x3a;
+    pub const ON_ERROR: usize = 0x3c;
     pub const INCOMPATIBLE: usize = 0x60;
     pub const READ_ONLY: usize = 0x64;
     pub const LAST_ORPHAN: usize = 0xe8;
+    pub const ERRORS: usize = 0x194;
+    pub const FIRST_ERROR: usize = 0x198;
+    pub const LAST_ERROR: usize = 0x1cc;
     pub const SUM: usize = 0x3fc;
+}
+
+/// In the state: errors were found, and nobody has repaired it since.
+const ERROR_FS: u16 = 2;
+/// Of an error: where the name is of what found it, behind its time, and of how many bytes.
+const NAME: [(usize, usize); 2] = [(0x1a8, 32), (0x1e0, 32)];
+/// The bytes that say which errors were found.
+const ERROR_RECORD: ::core::ops::Range<usize> = field::ERRORS..0x200;
+
+/// What becomes of a file system in which damage is found (tune2fs -e, mount -o errors=).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// It is noted, and who met it hears of it.
+    Continue,
+    /// Nothing is written any more.
+    ReadOnly,
 }
 
 /// What it says.
@@ -78,6 +99,11 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// It was not unmounted: its journal has what its blocks have not.
     pub needs_recovery: bool,
+    /// Damage was found in it, and it has not been checked since.
+    pub has_errors: bool,
+    /// What is done when damage is found. `errors=panic` counts as read only.
+    pub on_error: OnError,
+    error_record: [u8; 0x200 - field::ERRORS],
     /// A feature is not known that one who writes must know: it can only be read.
     pub unknown_to_writers: bool,
     pub(crate) first_block: u32,
@@ -122,6 +148,30 @@ pub(crate) fn note_mount(bytes: &mut [u8], now: u32) {
     let mounts = u16_at(bytes, field::MOUNTS).saturating_add(1);
     put_u16(bytes, field::MOUNTS, mounts);
     put_needs_recovery(bytes, true);
+}
+
+/// Says in the bytes of a superblock that `count` errors more were found, the last of them at second `now`.
+pub(crate) fn note_errors(bytes: &mut [u8], count: u32, what: &str, now: u32) {
+    let before = u32_at(bytes, field::ERRORS);
+    put_u32(bytes, field::ERRORS, before.saturating_add(count));
+    for (at, (name, length)) in [field::FIRST_ERROR, field::LAST_ERROR].into_iter().zip(NAME) {
+        if at == field::LAST_ERROR || before == 0 {
+            put_u32(bytes, at, now);
+            let name = &mut bytes[name..name + length];
+            name.fill(0);
+            let kept = what.len().min(length);
+            name[..kept].copy_from_slice(&what.as_bytes()[..kept]);
+        }
+    }
+    let state = u16_at(bytes, field::STATE) | ERROR_FS;
+    put_u16(bytes, field::STATE, state);
+}
+
+/// Says in the bytes of a superblock what `older` said of errors: the journal has brought back one from before.
+pub(crate) fn keep_errors(bytes: &mut [u8], older: &Superblock) {
+    bytes[ERROR_RECORD].copy_from_slice(&older.error_record);
+    let state = u16_at(bytes, field::STATE) | ERROR_FS;
+    put_u16(bytes, field::STATE, state);
 }
 
 /// Says in the bytes of a superblock that the file of orphans has none.
@@ -175,6 +225,9 @@ impl Superblock {
             free_inodes: u32_at(bytes, 0x10),
             uuid,
             needs_recovery: incompatible & incompatible::RECOVER != 0,
+            has_errors: u16_at(bytes, field::STATE) & ERROR_FS != 0,
+            on_error: if u16_at(bytes, field::ON_ERROR) > 1 { OnError::ReadOnly } else { OnError::Continue },
+            error_record: *bytes[ERROR_RECORD].first_chunk().ok_or(Error::Corrupt("the superblock"))?,
             first_block: u32_at(bytes, 0x14),
             blocks_per_group: u32_at(bytes, 0x20),
             inodes_per_group: u32_at(bytes, 0x28),

@@ -1,7 +1,12 @@
 //! A file system: all of it together.
 
 use crate::{
-    core::Core, handle::Handle, inode::FileType, log::Journal, superblock, Device, Error, Inode, Result, Superblock,
+    core::Core,
+    handle::Handle,
+    inode::FileType,
+    log::Journal,
+    superblock::{self, OnError},
+    Device, Error, Failure, Inode, Result, Superblock,
 };
 use ::core::ops::Range;
 use alloc::vec::Vec;
@@ -67,7 +72,32 @@ impl<D: Device> Volume<D> {
     }
 
     /// Does `step` until it needs no block that is not in memory, and no commit.
-    pub(crate) async fn retry<T>(&self, mut step: impl FnMut(&Self) -> Result<T>) -> Result<T> {
+    pub(crate) async fn retry<T>(&self, step: impl FnMut(&Self) -> Result<T>) -> Result<T> {
+        let answer = self.try_often(step).await;
+        if let Err(Error::Corrupt(what)) = answer {
+            self.note_damage(what);
+        }
+        answer
+    }
+
+    /// Damage was found: what becomes of the file system is what [`Volume::on_error`] or the superblock says.
+    pub fn note_damage(&self, what: &'static str) {
+        {
+            let mut core = self.core.lock();
+            core.note_error(what);
+            if !core.read_only && core.on_error == OnError::ReadOnly {
+                core.fail();
+            }
+        }
+        self.device.failed(Failure::Damage(what));
+    }
+
+    /// From now on damage does this, whatever the superblock says (mount -o errors=).
+    pub fn on_error(&self, does: OnError) {
+        self.core.lock().on_error = does;
+    }
+
+    async fn try_often<T>(&self, mut step: impl FnMut(&Self) -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match step(self) {
                 Err(Error::Missing(block)) => self.load(block, block, 1).await?,
@@ -171,13 +201,13 @@ impl<D: Device> Volume<D> {
     /// Where a symbolic link leads.
     pub async fn link_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         let bytes = usize::try_from(inode.size).unwrap_or(usize::MAX);
-        if inode.file_type()? != FileType::Symlink || bytes > self.superblock.block_bytes as usize {
-            return Err(Error::Corrupt("a symbolic link"));
-        }
-        if bytes < inode.root.len() && !inode.has_extents() {
-            return Ok(inode.root[..bytes].to_vec());
-        }
         self.run(|handle| {
+            if inode.file_type()? != FileType::Symlink || bytes > self.superblock.block_bytes as usize {
+                return Err(Error::Corrupt("a symbolic link"));
+            }
+            if bytes < inode.root.len() && !inode.has_extents() {
+                return Ok(inode.root[..bytes].to_vec());
+            }
             let place = handle.map(inode, 0)?.place.ok_or(Error::Corrupt("a symbolic link"))?;
             Ok(handle.read(place)?[..bytes].to_vec())
         })

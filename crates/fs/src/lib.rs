@@ -56,7 +56,7 @@ pub use cache::{Clock, Holders, MappedWords, Mappers, PageCache, Services, Store
 pub use file::{
     anonymous, control, poll, Control, ControlAnswer, Fetched, File, LeftFile, Loaned, Object, MOST_FETCHED,
 };
-pub use inode::{lease, locks, FileSystem, Inode};
+pub use inode::{lease, locks, FileSystem, Inode, WriteErrors};
 pub use messages::fs::{Lost, MappingUse};
 pub use namespace::{permission::may_read, Base, GoesOn, LocalPaths, Location, Onward, PathAnswer, Paths};
 pub use tmpfs::{anonymous_object, memfd};

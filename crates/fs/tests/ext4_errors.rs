@@ -16,7 +16,7 @@ use std::{
     fs as host,
     process::Command,
     sync::{
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
         Arc,
     },
 };
@@ -33,13 +33,15 @@ struct Faulty {
     disk: Bytes,
     fault: Fault,
     requests: AtomicUsize,
+    /// Nothing can be written any more.
+    broken: AtomicBool,
 }
 
 impl Faulty {
     fn new(bytes: Vec<u8>, fault: Fault) -> Arc<Faulty> {
         let mut disk = Bytes::new(bytes);
         disk.limits.most_bytes = 1 << 12;
-        Arc::new(Faulty { disk, fault, requests: AtomicUsize::new(0) })
+        Arc::new(Faulty { disk, fault, requests: AtomicUsize::new(0), broken: AtomicBool::new(false) })
     }
 
     fn fails(&self) -> bool {
@@ -62,7 +64,7 @@ impl BlockDevice for Faulty {
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {
-        match self.fails() {
+        match self.fails() || self.broken.load(SeqCst) && op != BlockOp::Read {
             true => Box::pin(std::future::ready(Err(Errno::EIO))),
             false => self.disk.submit(op, sector, pages),
         }
@@ -141,12 +143,16 @@ fn prepared() -> Vec<u8> {
 type Mount = (Kernel, Process, Arc<dyn fs::FileSystem>);
 
 fn mount(disk: &Arc<Faulty>) -> Result<Mount> {
+    mount_so(disk, b"")
+}
+
+fn mount_so(disk: &Arc<Faulty>, options: &[u8]) -> Result<Mount> {
     let kernel = Kernel::new(20_000);
     kernel.tasks.1.store(true, SeqCst);
     let disks = Arc::new(Disks::default());
     block_on(disks.add(&kernel.services, disk.clone()));
     let mounter = Ext4Mounter::new(&kernel.services, &disks);
-    let tree = block_on(mounter.mount(b"/dev/vda", b"", false))?;
+    let tree = block_on(mounter.mount(b"/dev/vda", options, false))?;
     let process = Process::new(&kernel, tree.clone());
     Ok((kernel, process, tree))
 }
@@ -252,4 +258,99 @@ fn a_disk_that_fails_once_loses_nothing_that_was_confirmed() {
 #[ignore = "the test above does the same at fewer places"]
 fn a_disk_that_fails_once_anywhere() {
     at_every_place(1);
+}
+
+/// Whether the superblock says that errors were found.
+fn tells_of_errors(bytes: &[u8]) -> bool {
+    bytes[1024 + 0x3a] & 2 != 0
+}
+
+#[test]
+fn a_file_system_whose_journal_can_not_be_written_is_read_only() {
+    let disk = Faulty::new(prepared(), Fault::Never);
+    let (kernel, process, tree) = mount(&disk).unwrap();
+    let file = process.open("/other", OpenFlags::RDWR).unwrap();
+    let object = block_on(file.object()).unwrap();
+    block_on(file.write_at(b"new", 0)).unwrap();
+    block_on(file.sync(false)).unwrap();
+    // What was there before, but dirty.
+    let dirty = process.open("/old", OpenFlags::RDWR).unwrap();
+    block_on(dirty.write_at(&content(0, 3), 0)).unwrap();
+    process.chmod("/other", 0o640).unwrap();
+    process.mkdir("/lost").unwrap();
+    assert_eq!(tree.options(), "");
+    disk.broken.store(true, SeqCst);
+    assert_eq!(block_on(file.sync(false)), Err(Errno::EIO));
+    for _ in 0..2 {
+        assert_eq!(block_on(file.sync(false)), Err(Errno::EROFS));
+        assert_eq!(block_on(file.write_at(b"newer", 0)), Err(Errno::EROFS));
+        assert!(!object.write(0), "nor by a mapping");
+        assert_eq!(block_on(object.take_back(0)), Err(Errno::EROFS));
+        assert_eq!(process.mkdir("/d"), Err(Errno::EROFS));
+        assert_eq!(process.write("/new", b"x"), Err(Errno::EROFS));
+        assert_eq!(process.unlink("/old"), Err(Errno::EROFS));
+        assert_eq!(process.chmod("/old", 0o600), Err(Errno::EROFS));
+        assert_eq!(process.read("/old").unwrap(), content(0, 90_000));
+        assert_eq!(process.list("/many").unwrap().len(), 120);
+        assert_eq!(tree.options(), ",emergency_ro");
+        assert_eq!(block_on(tree.remount(false)), Err(Errno::EROFS));
+        // A disk that is well again is written no more.
+        disk.broken.store(false, SeqCst);
+        disk.disk.taken();
+        kernel.clock.advance(100_000_000_000);
+        (0..20).for_each(|_| kernel.tasks.run_now());
+        assert!(disk.disk.taken().iter().all(|(op, ..)| *op == BlockOp::Read));
+    }
+    assert!(kernel.services.flusher.dirty() > 0);
+    drop((file, object, dirty));
+    block_on(tree.close()).unwrap();
+    assert_eq!(kernel.services.flusher.dirty(), 0, "what could not be written is gone");
+    assert!(tells_of_errors(&disk.bytes()));
+    let (_kernel, process, tree) = mount(&Faulty::new(disk.bytes(), Fault::Never)).unwrap();
+    assert_eq!(process.read("/old").unwrap(), content(0, 90_000));
+    process.mkdir("/d").unwrap();
+    block_on(tree.close()).unwrap();
+}
+
+#[test]
+fn damage_makes_it_read_only_if_it_is_mounted_so() {
+    let mut image = prepared();
+    let name = b"a rather long name 17";
+    // In the journal, too.
+    for at in 0..image.len() - name.len() {
+        if &image[at..at + name.len()] == name {
+            image[at] = b'b';
+        }
+    }
+    for (options, goes_on) in [(&b"errors=remount-ro"[..], false), (b"errors=continue", true), (b"", true)] {
+        let disk = Faulty::new(image.clone(), Fault::Never);
+        let (_kernel, process, tree) = mount_so(&disk, options).unwrap();
+        process.mkdir("/before").unwrap();
+        assert_eq!(process.list("/many").err(), Some(Errno::EUCLEAN));
+        assert_eq!(process.mkdir("/after"), if goes_on { Ok(()) } else { Err(Errno::EROFS) });
+        assert_eq!(process.read("/old").unwrap(), content(0, 90_000));
+        block_on(tree.close()).unwrap();
+        assert!(tells_of_errors(&disk.bytes()));
+    }
+    assert!(mount_so(&Faulty::new(image, Fault::Never), b"errors=panic").is_err());
+}
+
+#[test]
+fn each_description_hears_of_an_error_once_and_a_later_one_of_what_nobody_has_heard() {
+    let disk = Faulty::new(prepared(), Fault::Never);
+    let (_kernel, process, _tree) = mount(&disk).unwrap();
+    let open = || process.open("/other", OpenFlags::RDWR).unwrap();
+    let (one, two) = (open(), open());
+    let object = block_on(one.object()).unwrap();
+    block_on(one.write_at(b"new", 0)).unwrap();
+    // The data, not the journal.
+    disk.broken.store(true, SeqCst);
+    assert_eq!(block_on(object.sync(0, 4096)), Err(Errno::EIO));
+    disk.broken.store(false, SeqCst);
+    let late = open();
+    for file in [&one, &two, &late] {
+        assert_eq!(block_on(file.sync(false)), Err(Errno::EIO));
+        assert_eq!(block_on(file.sync(false)), Ok(()));
+    }
+    assert_eq!(block_on(open().sync(false)), Ok(()), "all have heard of it");
 }

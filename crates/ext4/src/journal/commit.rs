@@ -11,7 +11,7 @@
 
 use crate::{
     log::{Journal, Log, Writer},
-    Device, Error, Result, Volume,
+    Device, Error, Failure, Result, Volume,
 };
 use ::core::mem;
 
@@ -116,7 +116,12 @@ impl<D: Device> Volume<D> {
             Ok(()) => Ok(()),
             Err(Error::NoMemory) => Err(Error::NoMemory),
             Err(error) => {
-                self.core.lock().fail();
+                {
+                    let mut core = self.core.lock();
+                    core.note_error("the journal could not be written");
+                    core.fail();
+                }
+                self.device().failed(Failure::Journal);
                 Err(error)
             }
         }

@@ -26,6 +26,7 @@ use crate::{
     log::{format::LogSuperblock, Journal, JournalFile, Log},
     superblock, Bytes, Device, Error, Result, Superblock, Time, Volume,
 };
+use ::core::mem;
 use alloc::vec::Vec;
 
 /// How a file system is mounted.
@@ -136,7 +137,12 @@ impl<D: Device> Volume<D> {
         let mut volume = Volume::new(device, superblock);
         if replays {
             replay::recover(&volume).await?;
-            let superblock = read_superblock(volume.device(), volume.superblock()).await?;
+            let mut superblock = read_superblock(volume.device(), volume.superblock()).await?;
+            let older = volume.superblock();
+            if older.has_errors && !superblock.has_errors {
+                change_superblock(volume.device(), older, |bytes| superblock::keep_errors(bytes, older)).await?;
+                superblock = read_superblock(volume.device(), older).await?;
+            }
             volume = Volume::new(volume.into_device(), superblock);
         }
         if access == Access::ReadWrite {
@@ -212,6 +218,36 @@ impl<D: Device> Volume<D> {
         }
         self.core.lock().set_counts(blocks, inodes as u32);
         Ok(())
+    }
+
+    /// Makes the superblock tell of the errors that were found since this was called last. `now`: seconds since 1970.
+    pub async fn save_errors(&self, now: u32) -> Result<()> {
+        // Nothing of the journal is on its way.
+        let journal = self.journal.lock().await;
+        let (goes_on, (count, what)) = {
+            let mut core = self.core.lock();
+            (!core.read_only, mem::take(&mut core.errors))
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        let note = |bytes: &mut [u8]| superblock::note_errors(bytes, count, what, now);
+        let saved = async {
+            if goes_on {
+                drop(journal);
+                return self.run(|handle| handle.change_superblock(note)).await;
+            }
+            // What was written and never answered comes before.
+            self.device().flush().await?;
+            change_superblock(self.device(), self.superblock(), note).await
+        };
+        let saved = saved.await;
+        if saved.is_err() {
+            let mut core = self.core.lock();
+            let (more, newer) = core.errors;
+            core.errors = (count.saturating_add(more), if more > 0 { newer } else { what });
+        }
+        saved
     }
 
     /// Unmounts a file system that nobody changes any more: all is home, and the journal is empty. `now`: seconds since 1970. Nothing can be changed afterwards. If the future

@@ -118,6 +118,69 @@ fn after_an_error_nothing_is_written() {
     }
 }
 
+#[test]
+fn after_an_error_the_superblock_tells_of_it_until_a_check() {
+    let volume = faulty(true);
+    change(&volume, 1).unwrap();
+    now(volume.commit()).unwrap();
+    change(&volume, 2).unwrap();
+    volume.device().left.store(0, Relaxed);
+    assert_eq!(now(volume.commit()), Err(Error::Io));
+    assert!(volume.has_failed());
+    // Nor can the superblock be written: it is tried again.
+    volume.device().left.store(0, Relaxed);
+    assert_eq!(now(volume.save_errors(77)), Err(Error::Io));
+    volume.device().left.store(usize::MAX, Relaxed);
+    now(volume.save_errors(78)).unwrap();
+    let mut bytes = volume.into_device().disk.bytes.into_inner().unwrap();
+    for _ in 0..2 {
+        assert!(parsed(&bytes).unwrap().has_errors);
+        let said = debugfs(&mut bytes, false, "show_super_stats -h");
+        assert!(said.contains("FS Error count:           1\n") && said.contains("journal could not be"), "{said}");
+        // The journal, which is older, does not take that away.
+        let again = mount(bytes, Access::ReadWrite).unwrap();
+        now(again.close(3)).unwrap();
+        bytes = again.into_device().bytes.into_inner().unwrap();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), &bytes).unwrap();
+    let checked = Command::new("/usr/sbin/e2fsck").arg("-p").arg(file.path()).output().unwrap();
+    assert!(matches!(checked.status.code(), Some(0 | 1)), "{checked:?}");
+    let bytes = fs::read(file.path()).unwrap();
+    check(&bytes);
+    assert!(!parsed(&bytes).unwrap().has_errors);
+}
+
+#[test]
+fn damage_is_noted_and_the_file_system_goes_on_or_is_only_read() {
+    let mut image = with_files(8192, &["-b", "1024"]);
+    let place = debugfs(&mut image, false, &format!("imap <{MARK}>"));
+    let word = |before: &str| {
+        let rest = &place[place.find(before).unwrap() + before.len()..];
+        rest.split([',', '\n']).next().unwrap().trim().to_string()
+    };
+    let block: usize = word("located at block").parse().unwrap();
+    let within = usize::from_str_radix(word("offset 0x").trim_start_matches("0x"), 16).unwrap();
+    image[block * 1024 + within + 0x10] ^= 1;
+    for does in [OnError::Continue, OnError::ReadOnly] {
+        let volume = mount(image.clone(), Access::ReadWrite).unwrap();
+        volume.on_error(does);
+        assert!(matches!(now(volume.inode(MARK)), Err(Error::Corrupt(_))));
+        assert_eq!(
+            (volume.is_read_only(), volume.has_failed()),
+            (does == OnError::ReadOnly, does == OnError::ReadOnly)
+        );
+        let changed = now(volume.run(|handle| set_time(handle, FILES.start, 7)));
+        assert_eq!(changed, if does == OnError::ReadOnly { Err(Error::ReadOnly) } else { Ok(()) });
+        assert!(now(volume.inode(FILES.start)).unwrap().is_some(), "reads go on");
+        now(volume.save_errors(5)).unwrap();
+        let closed = now(volume.close(6));
+        assert_eq!(closed, if does == OnError::ReadOnly { Err(Error::ReadOnly) } else { Ok(()) });
+        let bytes = volume.into_device().bytes.into_inner().unwrap();
+        assert!(parsed(&bytes).unwrap().has_errors);
+    }
+}
+
 /// Tasks of the kernel move from CPU to CPU.
 #[test]
 fn futures_can_be_sent() {

@@ -9,10 +9,7 @@ use crate::{
     Attributes, Caller, Control, ControlAnswer, File, Kind, Object, OpenFlags, SetAttributes, SyncRange, Whence,
 };
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
-use core::{
-    any::Any,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use core::{any::Any, sync::atomic::AtomicU64};
 use linux_raw_sys::ioctl as raw;
 use machine::{
     block::SECTOR,
@@ -45,7 +42,7 @@ impl BlockFile {
             hold,
             flags: StatusFlags::new(flags),
             position: AsyncLock::new(0),
-            heard: AtomicU64::new(volume.failures()),
+            heard: AtomicU64::new(volume.errors().sample()),
             inode,
             at,
         }))
@@ -119,12 +116,7 @@ impl BlockFile {
 
     /// EIO if something could not be written back since this description last heard of that.
     fn failed_since(&self) -> Result<()> {
-        let now = self.volume().failures();
-        if self.heard.swap(now, Relaxed) == now {
-            Ok(())
-        } else {
-            Err(Errno::EIO)
-        }
+        self.volume().errors().check(&self.heard)
     }
 
     async fn request(&self, caller: &Caller, request: u32, data: &mut Vec<u8>) -> Result<i64> {

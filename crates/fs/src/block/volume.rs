@@ -4,7 +4,7 @@ use super::{hold::Uses, queue::Queue, stats::Stats};
 use crate::{
     cache::{DirectUnits, MAX_SIZE},
     file::Frames,
-    Caller, File, PageCache, Services, Store,
+    Caller, File, PageCache, Services, Store, WriteErrors,
 };
 use alloc::{
     boxed::Box,
@@ -32,8 +32,8 @@ pub struct Content {
     /// Also counted in the disk's.
     disk: Option<Arc<Stats>>,
     pub(super) stats: Arc<Stats>,
-    /// How often bytes could not be written back: who has the volume open hears of it at his next fsync.
-    pub(super) failures: AtomicU64,
+    /// What could not be written back: who has the volume open hears of it at his next fsync.
+    pub(super) errors: WriteErrors,
     cache: Lock<Weak<PageCache>>,
 }
 
@@ -89,11 +89,9 @@ impl Store for Below {
     }
 
     fn write<'a>(&'a self, offset: u64, from: Frames<'a>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.0.transfer(BlockOp::Write, offset, from).await.inspect_err(|_| {
-                self.0.failures.fetch_add(1, Relaxed);
-            })
-        })
+        Box::pin(
+            async move { self.0.transfer(BlockOp::Write, offset, from).await.inspect_err(|_| self.0.errors.note()) },
+        )
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
@@ -190,7 +188,7 @@ impl Volume {
             sectors: AtomicU64::new(sectors),
             disk: part.as_ref().map(|part| part.disk.content.stats.clone()),
             stats: Arc::default(),
-            failures: AtomicU64::new(0),
+            errors: WriteErrors::default(),
             cache: Lock::new(Weak::new()),
         });
         let cache = PageCache::over(services, sectors * SECTOR, Arc::new(Below(content.clone())));
@@ -297,8 +295,8 @@ impl Volume {
         &self.cache
     }
 
-    pub(super) fn failures(&self) -> u64 {
-        self.content.failures.load(Relaxed)
+    pub(super) fn errors(&self) -> &WriteErrors {
+        &self.content.errors
     }
 
     /// Reads whole sectors from byte `offset` on, past the page cache.

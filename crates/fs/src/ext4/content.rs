@@ -7,7 +7,8 @@ use super::{disk::Blocks, errno, raise, ranges::Ranges, Shared};
 use crate::{
     cache::{DirectUnits, RESERVED},
     file::Frames,
-    PageCache, Store, Timestamp,
+    lease::OWN,
+    PageCache, Store, Timestamp, WriteErrors,
 };
 use alloc::{
     boxed::Box,
@@ -16,10 +17,7 @@ use alloc::{
 };
 use core::{
     ops::Range,
-    sync::atomic::{
-        AtomicBool, AtomicU32, AtomicU64,
-        Ordering::{Relaxed, SeqCst},
-    },
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
 };
 use ext4::{Error, Target, Time};
 use machine::{errno::Result, join_all, sync::Lock, BoxFuture, Errno, Frame, PAGE_SIZE};
@@ -45,7 +43,7 @@ pub struct Content {
     /// The file goes: nothing more is done to it. Set before its pages are discarded, and looked at by who holds what that waits for.
     gone: AtomicBool,
     /// How often bytes could not be written back.
-    failures: AtomicU64,
+    errors: WriteErrors,
 }
 
 #[derive(Default)]
@@ -69,7 +67,7 @@ impl Content {
             transaction: AtomicU32::new(shared.volume.transaction()),
             data_transaction: AtomicU32::new(shared.volume.transaction()),
             gone: AtomicBool::new(false),
-            failures: AtomicU64::new(0),
+            errors: WriteErrors::default(),
         });
         let cache = PageCache::over(&shared.services, size, content.clone());
         content.cache.call_once(|| Arc::downgrade(&cache));
@@ -163,9 +161,21 @@ impl Content {
         self.note_time();
     }
 
-    /// How often bytes could not be written back.
-    pub fn failures(&self) -> u64 {
-        self.failures.load(Relaxed)
+    /// What could not be written back.
+    pub fn errors(&self) -> &WriteErrors {
+        &self.errors
+    }
+
+    /// Something could not be. Other kernels open the file by themselves no more: who opens it from now on need not be told.
+    fn note_failure(&self, error: Errno) {
+        // Of a file system that is not written any more every fsync says so.
+        if error == Errno::EROFS {
+            return;
+        }
+        self.errors.note();
+        if let Some(node) = self.shared.known(self.number).filter(|node| node.sharers.begin().is_shared()) {
+            self.shared.services.spawner.spawn(Box::pin(async move { drop(node.sharers.change(&[OWN]).await) }));
+        }
     }
 
     /// Blocks of the file that pages in memory will take.
@@ -258,6 +268,7 @@ impl Content {
         if self.check_here().is_err() {
             return Ok(());
         }
+        self.shared.check_goes_on()?;
         let block = self.block();
         let volume = &self.shared.volume;
         let mut done = 0;
@@ -359,14 +370,13 @@ impl Store for Content {
     }
 
     fn write<'a>(&'a self, offset: u64, from: Frames<'a>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.write_all(offset, from).await.inspect_err(|_| {
-                self.failures.fetch_add(1, Relaxed);
-            })
-        })
+        Box::pin(async move { self.write_all(offset, from).await.inspect_err(|error| self.note_failure(*error)) })
     }
 
     fn reserve(&self, pages: Range<u64>) -> Option<BoxFuture<'_, Result<()>>> {
+        if let Err(error) = self.shared.check_goes_on() {
+            return Some(crate::file::ready(Err(error)));
+        }
         if self.state.lock().known.contains(&pages) {
             return None;
         }

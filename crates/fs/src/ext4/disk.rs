@@ -1,19 +1,27 @@
 //! The disk below a file system of ext4: blocks of metadata go past its page cache, as those of files do.
 
+use super::Shared;
 use crate::{
     block::Volume,
     file::{Destination, Frames},
     ReadAhead, Services,
 };
-use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use ext4::{Bytes, Error};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use ext4::{Bytes, Error, Failure};
 use machine::{
     collections::try_filled,
     sync::{AsyncLock, WaitQueue},
     to_completion, CountedFrame, Errno, Frame, Memory, PAGE_SIZE,
 };
+use spin::Once;
 
+/// Errors that the log tells of one by one.
+const LINES: u32 = 10;
 /// Pages of one transfer of metadata, if there is memory for them.
 const PAGES: usize = 256;
 
@@ -22,6 +30,13 @@ pub struct Blocks {
     pub disk: Arc<Volume>,
     pub bytes: usize,
     writer: Arc<Writer>,
+    /// The file system, once it is mounted.
+    pub mounted: Once<Weak<Shared>>,
+    /// Nothing is written any more, for there was an error.
+    stopped: AtomicBool,
+    failures: AtomicU32,
+    /// A task makes the superblock tell of errors.
+    telling: AtomicBool,
 }
 
 /// Writes blocks, one call after the other.
@@ -94,7 +109,34 @@ impl Blocks {
         let spare = AsyncLock::new(Spare { memory: services.memory.clone(), frame });
         let (outstanding, answered) = (AtomicUsize::new(0), WaitQueue::new());
         let writer = Writer { disk: disk.clone(), services: services.clone(), spare, outstanding, answered };
-        Ok(Blocks { disk, bytes, writer: Arc::new(writer) })
+        Ok(Blocks {
+            disk,
+            bytes,
+            writer: Arc::new(writer),
+            mounted: Once::new(),
+            stopped: AtomicBool::new(false),
+            failures: AtomicU32::new(0),
+            telling: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the file system has become read only by an error.
+    pub fn has_stopped(&self) -> bool {
+        self.stopped.load(SeqCst)
+    }
+
+    /// The superblock tells of errors, if it can still be written.
+    fn tell(&self, shared: Arc<Shared>) {
+        if self.telling.swap(true, SeqCst) {
+            return;
+        }
+        self.writer.services.spawner.spawn(Box::pin(async move {
+            let now = shared.services.clock.realtime().seconds as u32;
+            if let Err(error) = shared.volume.save_errors(now).await {
+                log::error!("EXT4-fs ({}): its superblock does not tell of errors: {error:?}", shared.disk().name());
+            }
+            shared.volume.device().telling.store(false, SeqCst);
+        }));
     }
 }
 
@@ -128,6 +170,26 @@ impl ext4::Device for Blocks {
             written
         };
         to_completion(&*self.writer.services.spawner, work).await.map_err(error)
+    }
+
+    fn failed(&self, failure: Failure) {
+        let Some(shared) = self.mounted.get().and_then(Weak::upgrade) else { return };
+        let disk = self.disk.name();
+        let number = self.failures.fetch_add(1, SeqCst) + 1;
+        // A damaged file system has much to say.
+        if number <= LINES || number.is_power_of_two() {
+            match failure {
+                Failure::Damage(what) => log::error!("EXT4-fs error (device {disk}): {what} can't be"),
+                Failure::Journal => {
+                    log::error!("Aborting journal on device {disk}-8.");
+                    log::error!("EXT4-fs error (device {disk}): Detected aborted journal");
+                }
+            }
+        }
+        if shared.volume.has_failed() && !self.stopped.swap(true, SeqCst) {
+            log::error!("EXT4-fs ({disk}): Remounting filesystem read-only");
+        }
+        self.tell(shared);
     }
 
     async fn flush(&self) -> ext4::Result<()> {

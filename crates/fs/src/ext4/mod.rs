@@ -28,7 +28,7 @@ use alloc::{
 use content::Content;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use disk::Blocks;
-use ext4::{Access, Error, Superblock};
+use ext4::{Access, Error, OnError, Superblock};
 use group_commit::Syncs;
 use machine::{
     errno::Result,
@@ -51,10 +51,8 @@ const FILES_AT_ONCE: usize = 64;
 fn errno(error: Error) -> Errno {
     match error {
         Error::Io => Errno::EIO,
-        Error::Corrupt(what) => {
-            log::error!("ext4: {what} can't be");
-            Errno::EUCLEAN
-        }
+        // The log has it from the disk (disk.rs).
+        Error::Corrupt(_) => Errno::EUCLEAN,
         Error::Unsupported(_) => Errno::EOPNOTSUPP,
         Error::NoSpace | Error::Full => Errno::ENOSPC,
         Error::NoMemory => Errno::ENOMEM,
@@ -100,17 +98,37 @@ impl Shared {
         &self.volume.device().disk
     }
 
+    /// EROFS: there was an error, after which nothing is written.
+    fn check_goes_on(&self) -> Result<()> {
+        match self.volume.device().has_stopped() {
+            true => Err(Errno::EROFS),
+            false => Ok(()),
+        }
+    }
+
+    /// What a program is told of an error that was found outside of an operation.
+    fn met(&self, error: Error) -> Errno {
+        if let Error::Corrupt(what) = error {
+            self.volume.note_damage(what);
+        }
+        errno(error)
+    }
+
+    /// The node of an inode, if somebody has it.
+    fn known(&self, number: u32) -> Option<Arc<Node>> {
+        self.nodes.lock().get(&number).and_then(Weak::upgrade)
+    }
+
     /// The node of an inode, the same for all who know it.
     async fn node(&self, inode: &ext4::Inode) -> Result<Arc<Node>> {
         let number = inode.number;
-        let known = self.nodes.lock().get(&number).and_then(Weak::upgrade);
-        if let Some(node) = known {
+        if let Some(node) = self.known(number) {
             return Ok(node);
         }
         let rights = rights::rights(self, inode).await?;
         let shared = self.this.upgrade().ok_or(Errno::EIO)?;
         loop {
-            let is_file = inode.file_type().map_err(errno)? == ext4::FileType::Regular;
+            let is_file = inode.file_type().map_err(|error| self.met(error))? == ext4::FileType::Regular;
             let contents = if is_file { shared.contents(number) } else { None };
             if is_file && contents.is_none() {
                 self.volume.any_inode(number).await.map_err(errno)?;
@@ -241,6 +259,9 @@ impl Shared {
             return Ok(());
         }
         let closed = self.close().await;
+        if self.volume.device().has_stopped() {
+            self.give_up().await;
+        }
         let hold = self.hold.lock().take();
         if let Some(hold) = hold {
             hold.release().await;
@@ -248,9 +269,25 @@ impl Shared {
         closed
     }
 
+    /// What could not be written never will be.
+    async fn give_up(&self) {
+        let contents: Vec<_> = self.contents.lock().values().filter_map(both).collect();
+        for (cache, _) in contents {
+            self.services.write_back_never(&cache);
+            cache.discard().await;
+        }
+    }
+
     /// Leaves the disk as one that was unmounted. Nothing can be changed any more.
     async fn close(&self) -> Result<()> {
+        let now = self.services.clock.realtime().seconds as u32;
+        if self.volume.save_errors(now).await.is_err() {
+            log::error!("EXT4-fs ({}): its superblock does not tell of errors", self.disk().name());
+        }
         if self.volume.is_read_only() {
+            // Nothing is committed any more.
+            let kept = self.uncommitted.lock().take();
+            drop(kept);
             return Ok(());
         }
         let written = self.write_back().await;
@@ -304,6 +341,13 @@ impl FileSystem for Ext4 {
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.shared.sync())
+    }
+
+    fn options(&self) -> &'static str {
+        match self.shared.volume.device().has_stopped() {
+            true => ",emergency_ro",
+            false => "",
+        }
     }
 
     fn nesting(&self) -> u32 {
@@ -403,6 +447,19 @@ impl Ext4Mounter {
             log::warn!("ext4: {}: the file system is larger than the disk", disk.name());
             return Err(Errno::EINVAL);
         }
+        let mut on_error = superblock.on_error;
+        for word in data.split(|byte| *byte == b',') {
+            on_error = match word {
+                b"errors=continue" => OnError::Continue,
+                b"errors=remount-ro" => OnError::ReadOnly,
+                // A machine does not end for a disk.
+                b"errors=panic" => return Err(Errno::EINVAL),
+                _ => on_error,
+            };
+        }
+        if superblock.has_errors {
+            log::warn!("EXT4-fs ({}): warning: mounting fs with errors, running e2fsck is recommended", disk.name());
+        }
         let ignores_journal = data.split(|byte| *byte == b',').any(|word| matches!(word, b"noload" | b"norecovery"));
         let can_write = !disk.device().limits().read_only;
         let access = match read_only || !can_write || superblock.unknown_to_writers {
@@ -429,6 +486,8 @@ impl Ext4Mounter {
             hold: Lock::new(Some(hold)),
             this: this.clone(),
         });
+        shared.volume.on_error(on_error);
+        shared.volume.device().mounted.call_once(|| Arc::downgrade(&shared));
         mounted.retain(|_, shared| shared.strong_count() > 0);
         mounted.insert(disk.number(), Arc::downgrade(&shared));
         self.mount_of(&shared).await
@@ -463,6 +522,10 @@ fn refused(disk: &Volume, error: Error) -> Errno {
                 disk.name()
             );
             Errno::EROFS
+        }
+        Error::Corrupt(what) => {
+            log::error!("EXT4-fs error (device {}): {what} can't be", disk.name());
+            Errno::EUCLEAN
         }
         error => errno(error),
     }

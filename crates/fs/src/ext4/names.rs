@@ -74,7 +74,7 @@ impl Node {
         };
         drop(locked);
         let inode = volume.inode(entry.inode).await.map_err(errno)?;
-        let inode = inode.ok_or_else(|| errno(ext4::Error::Corrupt("a name without an inode")))?;
+        let inode = inode.ok_or_else(|| self.shared.met(ext4::Error::Corrupt("a name without an inode")))?;
         Ok(self.shared.node(&inode).await? as Arc<dyn Inode>)
     }
 

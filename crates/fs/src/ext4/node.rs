@@ -14,6 +14,7 @@ use crate::{
     lease::Sharers,
     locks::LockTable,
     Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, ReadAhead, SetAttributes, Timestamp,
+    WriteErrors,
 };
 use abi::SetWhen;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -75,7 +76,7 @@ impl Node {
         (acls, capabilities): (Acls, bool),
         contents: Option<(Arc<PageCache>, Arc<Content>)>,
     ) -> Result<Arc<Node>> {
-        let kind = match inode.file_type().map_err(errno)? {
+        let kind = match inode.file_type().map_err(|error| shared.met(error))? {
             FileType::Fifo => Kind::Fifo,
             FileType::CharDevice => Kind::CharDevice,
             FileType::Directory => Kind::Directory,
@@ -307,6 +308,7 @@ impl Inode for Node {
 
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
+            self.shared.check_goes_on()?;
             let transaction = self.transaction.load(Relaxed);
             let syncing = self.shared.syncs.begin();
             match self.file() {
@@ -329,8 +331,8 @@ impl Inode for Node {
         })
     }
 
-    fn write_failures(&self) -> u64 {
-        self.contents.as_ref().map_or(0, |(_, content)| content.failures())
+    fn write_errors(&self) -> Option<&WriteErrors> {
+        self.contents.as_ref().map(|(_, content)| content.errors())
     }
 
     fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {

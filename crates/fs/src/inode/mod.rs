@@ -6,6 +6,7 @@
 //! directory, by somebody who may.
 
 pub mod acl;
+mod errors;
 pub mod held;
 pub mod lease;
 pub mod listing;
@@ -23,6 +24,8 @@ use listing::Listing;
 use locks::LockTable;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
 use messages::disk::PlacedDisk;
+
+pub use errors::WriteErrors;
 
 /// What is to be made by [`Inode::create`].
 #[derive(Clone, Debug)]
@@ -115,9 +118,9 @@ pub trait Inode: Any + Send + Sync {
         ready(Ok(()))
     }
 
-    /// How often contents could not be written back: each open description hears of that once.
-    fn write_failures(&self) -> u64 {
-        0
+    /// What could not be written back of its contents. None: nobody waits to hear of that.
+    fn write_errors(&self) -> Option<&WriteErrors> {
+        None
     }
 
     // Extended attributes. Who may do it has been checked, and names are those of system calls, never of an ACL.
@@ -313,6 +316,10 @@ pub trait FileSystem: Send + Sync {
     /// Writes back all that is dirty.
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
+    }
+    /// Behind what its mount says, in /proc/mounts.
+    fn options(&self) -> &'static str {
+        ""
     }
     /// How many loop devices lie below it.
     fn nesting(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! [`Anchor`]: what another kernel holds of a regular file that it opens by itself (remote/leased.rs).
 
 use super::{dentry::Location, files::RegularFile, walk::attributes, xattr};
-use crate::{Attributes, Caller, File, Object, OpenFlags, Services, XattrOp};
+use crate::{Attributes, Caller, File, Object, OpenFlags, Services, WriteErrors, XattrOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{errno::Result, BoxFuture, Errno};
@@ -12,11 +12,14 @@ pub(super) struct Anchor {
     services: Arc<Services>,
     at: Location,
     flags: OpenFlags,
+    /// Of failures of writing back, those that who opens it there need not be told.
+    heard: u64,
 }
 
 impl Anchor {
     pub fn new(services: &Arc<Services>, at: Location, flags: OpenFlags) -> Arc<Self> {
-        Arc::new(Anchor { services: services.clone(), at, flags })
+        let heard = at.inode().write_errors().map_or(0, WriteErrors::sample);
+        Arc::new(Anchor { services: services.clone(), at, flags, heard })
     }
 }
 
@@ -43,7 +46,7 @@ impl File for Anchor {
         if flags & access != self.flags & access {
             return crate::file::ready(Err(Errno::EACCES));
         }
-        crate::file::ready(Ok(RegularFile::new(&self.services, self.at.clone(), flags)))
+        crate::file::ready(Ok(RegularFile::having_heard(&self.services, self.at.clone(), flags, self.heard)))
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {

@@ -7,15 +7,12 @@ use crate::{
     inode::{held::Owner, Extent, WriteAt},
     inotify, lease,
     locks::{Locked, WHOLE},
-    Attributes, Caller, Control, ControlAnswer, File, Object, OpenFlags, Services, SetAttributes, SyncRange, Whence,
-    XattrOp,
+    Attributes, Caller, Control, ControlAnswer, File, Inode, Object, OpenFlags, Services, SetAttributes, SyncRange,
+    Whence, WriteErrors, XattrOp,
 };
 use abi::{LockConflict, LockMode, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::{
-    any::Any,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use core::{any::Any, sync::atomic::AtomicU64};
 use machine::{
     errno::Result,
     sync::{AsyncGuard, AsyncLock},
@@ -31,14 +28,14 @@ pub(super) struct Opened {
     locked: Arc<Locked>,
     /// Among those that may write the file ([`lease::Sharers::count_writer`]).
     counted: bool,
-    /// Failures of writing back ([`Inode::write_failures`]) that this description has heard of.
+    /// Failures of writing back ([`Inode::write_errors`](crate::Inode::write_errors)) that this description has heard of.
     heard: AtomicU64,
 }
 
 impl Opened {
     pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Self {
         let (status, serial) = (StatusFlags::new(flags), services.object_id().serial);
-        let heard = AtomicU64::new(at.inode().write_failures());
+        let heard = AtomicU64::new(at.inode().write_errors().map_or(0, WriteErrors::sample));
         Opened { at, status, serial, locked: services.locked.clone(), counted: false, heard }
     }
 
@@ -46,9 +43,13 @@ impl Opened {
     pub async fn sync(&self, data_only: bool) -> Result<()> {
         let inode = self.at.inode();
         let synced = inode.sync(data_only).await;
-        let failures = inode.write_failures();
-        let unheard = self.heard.swap(failures, Relaxed) != failures;
-        synced.and(if unheard { Err(Errno::EIO) } else { Ok(()) })
+        let heard = self.hear(inode);
+        synced.and(heard)
+    }
+
+    /// EIO: something could not be written back.
+    fn hear(&self, inode: &Arc<dyn Inode>) -> Result<()> {
+        inode.write_errors().map_or(Ok(()), |errors| errors.check(&self.heard))
     }
 
     /// sync_file_range(2). EIO as for fsync, if it waits for anything.
@@ -56,10 +57,8 @@ impl Opened {
         let inode = self.at.inode();
         let Ok(object) = inode.object(false).await else { return Ok(()) };
         object.sync_range(range).await?;
-        let waits = range.waits_before || range.waits_after;
-        let failures = inode.write_failures();
-        match waits && self.heard.swap(failures, Relaxed) != failures {
-            true => Err(Errno::EIO),
+        match range.waits_before || range.waits_after {
+            true => self.hear(inode),
             false => Ok(()),
         }
     }
@@ -173,7 +172,14 @@ pub struct RegularFile {
 
 impl RegularFile {
     pub fn new(services: &Arc<Services>, at: Location, flags: OpenFlags) -> Arc<Self> {
+        let heard = at.inode().write_errors().map_or(0, WriteErrors::sample);
+        Self::having_heard(services, at, flags, heard)
+    }
+
+    /// For who had it open before, and has heard of so many failures of writing back.
+    pub fn having_heard(services: &Arc<Services>, at: Location, flags: OpenFlags, heard: u64) -> Arc<Self> {
         let mut opened = Opened::new(services, at, flags);
+        opened.heard = AtomicU64::new(heard);
         if let (true, Some(sharers)) = (flags.writable(), opened.at.inode().sharers()) {
             sharers.count_writer(true);
             opened.counted = true;

@@ -11,6 +11,7 @@ use crate::{
     lease::Sharers,
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, ReadAhead, SetAttributes, SetWhen,
+    WriteErrors,
 };
 use alloc::{
     boxed::Box,
@@ -415,6 +416,10 @@ impl Inode for UnionInode {
             Some(node) => node.write(from, at),
             None => Transfer::later(async move { self.raise(true).await?.write(from.reborrow(), at).await }),
         }
+    }
+
+    fn write_errors(&self) -> Option<&WriteErrors> {
+        self.upper.get()?.write_errors()
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {

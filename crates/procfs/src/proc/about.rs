@@ -199,6 +199,7 @@ fn options(mount: &Mount) -> alloc::string::String {
     for (_, word) in words.into_iter().filter(|(flag, _)| set & flag != 0) {
         text += word;
     }
+    text += mount.file_system.options();
     text
 }
 

@@ -7,7 +7,7 @@ use crate::{
     lease::Sharers,
     tmpfs::Tmpfs,
     Attributes, Base, Caller, Clock, FileSystem, FileSystemInfo, Kind, LocalPaths, Services, SetAttributes, SetWhen,
-    Timestamp, Whence, XattrOp,
+    Timestamp, Whence, WriteErrors, XattrOp,
 };
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -28,12 +28,13 @@ impl Clock for Seconds {
 struct Slow {
     inner: Arc<dyn Inode>,
     sharers: Sharers,
+    errors: WriteErrors,
 }
 
 struct SlowTree(Arc<dyn Inode>);
 
 fn slow(inner: Arc<dyn Inode>) -> Arc<dyn Inode> {
-    Arc::new(Slow { inner, sharers: Sharers::default() })
+    Arc::new(Slow { inner, sharers: Sharers::default(), errors: WriteErrors::default() })
 }
 
 fn under(node: &Arc<dyn Inode>) -> &Arc<dyn Inode> {
@@ -78,6 +79,9 @@ impl Inode for Slow {
     }
     fn sharers(&self) -> Option<&Sharers> {
         Some(&self.sharers)
+    }
+    fn write_errors(&self) -> Option<&WriteErrors> {
+        Some(&self.errors)
     }
     fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         Box::pin(async move { Ok(slow(self.inner.lookup(caller, name).await?)) })
@@ -513,4 +517,25 @@ fn interleave(seed: u64) {
 #[test]
 fn nobody_sees_the_past_in_any_order() {
     (1..200).for_each(interleave);
+}
+
+#[test]
+fn a_file_that_another_kernel_has_opened_by_itself_hears_of_errors_of_before_its_description() {
+    let world = world_over(2, |tree| Arc::new(SlowTree(slow(tree.root()))));
+    let made = world.open(0, "/f", OpenFlags::CREAT | OpenFlags::RDWR).unwrap();
+    let open = || world.open(1, "/f", OpenFlags::empty()).unwrap();
+    drop((open(), open()));
+    let (first, second) = (open(), open());
+    assert!(first.remote().is_none() && second.remote().is_none(), "no description at the owner");
+    let at = made.location().unwrap().downcast_ref::<crate::Location>().unwrap().clone();
+    let node = at.inode().as_any().downcast_ref::<Slow>().unwrap();
+    node.errors.note();
+    for file in [&made, &first, &second] {
+        assert_eq!(world.machine.run(file.sync(false)), Err(Errno::EIO));
+        assert_eq!(world.machine.run(file.sync(false)), Ok(()));
+    }
+    // As ext4 does it, so that who opens it now is told nothing.
+    drop(world.machine.run(node.sharers.change(&[crate::lease::OWN])));
+    let later = open();
+    assert_eq!(world.machine.run(later.sync(false)), Ok(()));
 }
