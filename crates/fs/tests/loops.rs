@@ -12,13 +12,16 @@ use fs::{
     devfs::{devtmpfs, Devices},
     ext4::Ext4Mounter,
     tmpfs::Tmpfs,
-    Control, File, LocalPaths, OpenFlags, PathOp,
+    Control, File, LocalPaths, Lost, Mappers, MappingUse, ObjectId, OpenFlags, PathOp,
 };
 use linux_raw_sys::ioctl as raw;
-use machine::{errno::Result, BoxFuture, Errno};
+use machine::{errno::Result, BoxFuture, Errno, KernelSet};
 use std::{
     process::Command,
-    sync::{atomic::Ordering::SeqCst, Arc},
+    sync::{
+        atomic::{AtomicU64, Ordering::SeqCst},
+        Arc,
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -369,6 +372,125 @@ fn devices_lie_over_each_other_two_deep() {
     check(&world.process.read("/mnt/inner").unwrap());
     world.unmount("/mnt").unwrap();
     check(&world.process.read("/image").unwrap());
+}
+
+/// So many mappings there are of any file.
+#[derive(Default)]
+struct Maps(AtomicU64);
+
+impl Mappers for Maps {
+    fn lost(&self, _: Lost) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn recall(&self, others: KernelSet, _: Lost) -> BoxFuture<'_, KernelSet> {
+        Box::pin(std::future::ready(others))
+    }
+
+    fn uses(&self, _: ObjectId, usage: MappingUse) -> BoxFuture<'_, u64> {
+        let maps = if usage == MappingUse::Maps { self.0.load(SeqCst) } else { 0 };
+        Box::pin(std::future::ready(maps))
+    }
+}
+
+impl World {
+    fn mapped(&self) -> Arc<Maps> {
+        let maps = Arc::new(Maps::default());
+        self.kernel.services.set_mappers(maps.clone());
+        maps
+    }
+
+    /// umount -l.
+    fn take_away(&self, path: &str) {
+        self.process.run(PathOp::Unmount { path: path.into(), flags: 2 }).unwrap();
+    }
+
+    fn seconds_pass(&self) {
+        for _ in 0..3 {
+            self.kernel.clock.advance(1_000_000_000);
+            (0..10).for_each(|_| self.kernel.tasks.run_now());
+        }
+    }
+
+    /// Whether the file system in an image was left as one that was unmounted.
+    fn is_closed(&self, image: &str) -> bool {
+        block_on(self.process.paths.sync()).unwrap();
+        self.process.read(image).unwrap()[1024 + 0x60] & 4 == 0
+    }
+}
+
+#[test]
+fn a_mapping_keeps_its_mount() {
+    let (world, maps) = {
+        let world = World::new();
+        let maps = world.mapped();
+        (world, maps)
+    };
+    world.image("/image", &ext4(8 << 10));
+    world.attach("/dev/loop0", "/image", Configuration::default()).unwrap();
+    world.mount("/dev/loop0", "/mnt").unwrap();
+    world.process.write("/mnt/words", b"words").unwrap();
+    let file = world.open("/mnt/words");
+    let object = block_on(file.object()).unwrap();
+    assert_eq!(world.unmount("/mnt"), Err(Errno::EBUSY), "an open file");
+    close(file);
+    maps.0.store(1, SeqCst);
+    assert_eq!(world.unmount("/mnt"), Err(Errno::EBUSY), "a mapping");
+    assert_eq!(world.process.read("/mnt/words").unwrap(), b"words");
+    maps.0.store(0, SeqCst);
+    // That somebody keeps the pages, to map them again perhaps, is nothing.
+    world.unmount("/mnt").unwrap();
+    assert!(world.is_closed("/image"));
+    drop(object);
+    world.mount("/dev/loop0", "/mnt").unwrap();
+    maps.0.store(1, SeqCst);
+    world.unmount("/mnt").expect("of this mount nothing was mapped");
+}
+
+#[test]
+fn a_mount_that_was_detached_is_closed_when_nobody_uses_it() {
+    let world = World::new();
+    let maps = world.mapped();
+    world.image("/image", &ext4(8 << 10));
+    world.attach("/dev/loop0", "/image", Configuration::default()).unwrap();
+    world.mount("/dev/loop0", "/mnt").unwrap();
+    world.take_away("/mnt");
+    assert!(world.is_closed("/image"), "at once, since nobody uses it");
+    world.mount("/dev/loop0", "/mnt").unwrap();
+    world.process.mkdir("/mnt/inner").unwrap();
+    world.process.write("/mnt/words", b"words").unwrap();
+    // What is mounted on it goes with it.
+    world.image("/other", &ext4(8 << 10));
+    world.attach("/dev/loop1", "/other", Configuration::default()).unwrap();
+    world.mount("/dev/loop1", "/mnt/inner").unwrap();
+    let (file, directory) = (world.open("/mnt/words"), world.process.open("/mnt", OpenFlags::DIRECTORY).unwrap());
+    let object = block_on(file.object()).unwrap();
+    world.take_away("/mnt");
+    assert!(world.is_closed("/other"), "nobody uses that");
+    assert_eq!(world.process.stat("/mnt/words", true).map(drop), Err(Errno::ENOENT));
+    assert_eq!(world.process.paths.mounts().len(), 2, "the root and /dev");
+    block_on(file.write_at(b"W", 0)).unwrap();
+    maps.0.store(1, SeqCst);
+    close(file);
+    world.seconds_pass();
+    assert!(!world.is_closed("/image"), "a directory and a mapping");
+    close(directory);
+    world.seconds_pass();
+    assert!(!world.is_closed("/image"), "a mapping");
+    maps.0.store(0, SeqCst);
+    world.seconds_pass();
+    assert!(world.is_closed("/image"));
+    drop(object);
+    world.detach("/dev/loop0");
+    check(&world.process.read("/image").unwrap());
+    world.attach("/dev/loop0", "/image", Configuration::default()).unwrap();
+    world.mount("/dev/loop0", "/mnt").unwrap();
+    assert_eq!(world.process.read("/mnt/words").unwrap(), b"Words");
+    // The machine ends while one is detached and in use.
+    let _file = world.open("/mnt/words");
+    world.take_away("/mnt");
+    block_on(world.process.paths.close()).unwrap();
+    assert!(world.is_closed("/image"));
 }
 
 #[test]

@@ -147,6 +147,7 @@ impl Space {
             let used = match usage {
                 MappingUse::Writes => region.may_write_through(),
                 MappingUse::Executes => region.flags().contains(RegionFlags::PROGRAM),
+                MappingUse::Maps => true,
             };
             used && region.backing.as_ref().is_some_and(|backing| backing.object.id() == object)
         };

@@ -1,6 +1,11 @@
 //! [`Anchor`]: what another kernel holds of a regular file that it opens by itself (remote/leased.rs).
 
-use super::{dentry::Location, files::RegularFile, walk::attributes, xattr};
+use super::{
+    dentry::Location,
+    files::{object_of, RegularFile},
+    walk::attributes,
+    xattr,
+};
 use crate::{Attributes, Caller, File, Object, OpenFlags, Services, WriteErrors, XattrOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
@@ -37,7 +42,7 @@ impl File for Anchor {
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        self.at.inode().object(self.flags.writable())
+        Box::pin(object_of(&self.at, self.flags.writable()))
     }
 
     /// A description of its own, with what flags have become of those it was opened with.

@@ -62,7 +62,7 @@ impl LocalPaths {
         let _changing = self.everything.change(&[lease::OWN]).await;
         let unmounted = there.unmount(detach).await;
         if unmounted != Err(Errno::EBUSY) {
-            self.mounts.remove(&mount, true)?;
+            self.mounts.forget(&mount)?;
         }
         unmounted
     }
@@ -108,14 +108,6 @@ impl LocalPaths {
         if !detach {
             mount.file_system.sync().await?;
         }
-        // Nobody keeps a file of it open only in case it is opened again.
-        let _changing = self.everything.change(&[lease::OWN]).await;
-        self.mounts.remove(&mount, detach)?;
-        self.names.drop_unused();
-        // Mounts that were detached, and are still in use, have it too.
-        match !detach && Arc::strong_count(&mount.file_system) == 1 {
-            true => mount.file_system.close().await,
-            false => Ok(()),
-        }
+        self.take_from_tree(mount, detach).await
     }
 }

@@ -161,6 +161,13 @@ impl Drop for Opened {
     }
 }
 
+/// The pages of a file, for who has opened it, perhaps to map them.
+pub(super) async fn object_of(at: &Location, write: bool) -> Result<Arc<dyn Object>> {
+    let object = at.inode().object(write).await?;
+    at.mount.gives(&object);
+    Ok(object)
+}
+
 /// An open regular file.
 pub struct RegularFile {
     services: Arc<Services>,
@@ -404,7 +411,7 @@ impl File for RegularFile {
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        self.opened.at.inode().object(self.opened.flags().writable())
+        Box::pin(object_of(&self.opened.at, self.opened.flags().writable()))
     }
 
     fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {

@@ -40,7 +40,13 @@ use crate::{
     lease::{self, Sharers},
     Caller, File, FileSystem, OpenFlags, PathOp, Services,
 };
-use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{
+    boxed::Box,
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::sync::atomic::AtomicBool;
 use elsewhere::Trees;
 use machine::{
     errno::Result,
@@ -62,6 +68,11 @@ pub struct LocalPaths {
     /// One rename between directories at a time: so the tree has no loops (see `change`).
     renaming: AsyncLock<()>,
     names: NameCache,
+    /// Held by who unmounts, until the file system is closed.
+    unmounting: AsyncLock<()>,
+    /// A task waits for detached mounts.
+    watching: AtomicBool,
+    this: Weak<LocalPaths>,
     /// Every answer another kernel holds rests on what is mounted where.
     everything: Sharers,
     /// How other kernels are asked to mount.
@@ -89,7 +100,7 @@ impl LocalPaths {
     fn over(services: Arc<Services>, root: Option<Arc<Mount>>, devices: Arc<Devices>) -> Arc<Self> {
         let mounts = MountTable::with_root(root.clone());
         let memory = services.memory.totals().0 as usize * PAGE_SIZE;
-        let paths = Arc::new(LocalPaths {
+        let paths = Arc::new_cyclic(|this| LocalPaths {
             services,
             devices,
             root,
@@ -97,6 +108,9 @@ impl LocalPaths {
             kinds: Lock::new(BTreeMap::new()),
             renaming: AsyncLock::new(()),
             names: NameCache::new(memory),
+            unmounting: AsyncLock::new(()),
+            watching: AtomicBool::new(false),
+            this: this.clone(),
             everything: Sharers::default(),
             trees: Lock::new(None),
         });
@@ -121,7 +135,7 @@ impl LocalPaths {
     /// sync(2).
     pub async fn sync(&self) -> Result<()> {
         let mut result = Ok(());
-        for mount in self.mounts.list() {
+        for mount in self.mounts.list().into_iter().chain(self.mounts.detached()) {
             result = result.and(mount.file_system.sync().await);
         }
         // What file systems have written may be a disk's.

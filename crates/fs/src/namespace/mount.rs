@@ -1,8 +1,9 @@
 //! Mounts: which tree hangs where.
 
 use super::dentry::{Dentry, Location};
-use crate::{File, FileSystem, OpenFlags};
+use crate::{File, FileSystem, Object, ObjectId, OpenFlags};
 use alloc::{
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -40,6 +41,28 @@ pub struct Mount {
     pub(super) known_as: Lock<Weak<dyn File>>,
     /// That kernel has taken the mount away.
     pub(super) gone: AtomicBool,
+    given: Lock<Given>,
+}
+
+/// Objects of files that were given out to be mapped: a mapping keeps the object and not the mount.
+#[derive(Default)]
+struct Given {
+    objects: BTreeMap<ObjectId, Weak<dyn Object>>,
+    /// How often.
+    times: u64,
+    /// So many are looked through for those that are gone.
+    sweep_at: usize,
+}
+
+/// Fewer objects than this are not looked through.
+const FEW: usize = 64;
+
+/// Whether somebody may map files of a mount, as was found out at some time.
+#[derive(Clone, Copy)]
+pub(super) struct Mapped {
+    pub is_mapped: bool,
+    /// How often objects had been given out by then.
+    pub times: u64,
 }
 
 impl Mount {
@@ -70,7 +93,13 @@ impl Mount {
             above,
             known_as: Lock::new(Weak::<super::directory::DirFile>::new()),
             gone: AtomicBool::new(false),
+            given: Lock::default(),
         })
+    }
+
+    /// Whether it hangs in the tree: it is neither the root of everything nor a tree without names.
+    fn hangs(&self) -> bool {
+        self.on.is_some() || self.above.is_some()
     }
 
     /// If the file system is another kernel's: its topmost directory, where walks go on.
@@ -91,6 +120,32 @@ impl Mount {
     pub(crate) fn detached(file_system: Arc<dyn FileSystem>) -> Arc<Self> {
         let root = Dentry::root(file_system.root());
         Self::new(file_system, root, None, Vec::new(), 0)
+    }
+
+    /// An object of one of its files is given out, perhaps to be mapped.
+    pub(super) fn gives(&self, object: &Arc<dyn Object>) {
+        // What hangs nowhere is never unmounted.
+        if self.on.is_none() {
+            return;
+        }
+        let mut given = self.given.lock();
+        given.times += 1;
+        if given.objects.len() >= given.sweep_at.max(FEW) {
+            given.objects.retain(|_, object| object.strong_count() > 0);
+            given.sweep_at = 2 * given.objects.len();
+        }
+        given.objects.insert(object.id(), Arc::downgrade(object));
+    }
+
+    /// The objects that were given out and that somebody still has; and how often any was.
+    pub(super) fn given(&self) -> (Vec<Arc<dyn Object>>, u64) {
+        let given = self.given.lock();
+        (given.objects.values().filter_map(Weak::upgrade).collect(), given.times)
+    }
+
+    /// Whether it is in use, beside by `holders` who ask.
+    fn is_used(self: &Arc<Self>, holders: usize, mapped: Mapped) -> bool {
+        mapped.is_mapped || Arc::strong_count(self) > holders || self.given.lock().times != mapped.times
     }
 
     pub fn flags(&self) -> u64 {
@@ -132,11 +187,15 @@ const MOST: usize = 100_000;
 
 /// All mounts, oldest first. Few and rarely changed, so a list; a dentry's own count of mounts keeps
 /// walks from searching it.
-pub(super) struct MountTable(Lock<Vec<Arc<Mount>>>);
+pub(super) struct MountTable {
+    mounts: Lock<Vec<Arc<Mount>>>,
+    /// Those that hang nowhere any more (MNT_DETACH), as long as somebody uses them.
+    detached: Lock<Vec<Arc<Mount>>>,
+}
 
 impl MountTable {
     pub fn with_root(root: Option<Arc<Mount>>) -> Self {
-        MountTable(Lock::new(root.into_iter().collect()))
+        MountTable { mounts: Lock::new(root.into_iter().collect()), detached: Lock::default() }
     }
 
     /// The mount that covers `at`, if any.
@@ -144,13 +203,13 @@ impl MountTable {
         if at.dentry.mounts.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mounts = self.0.lock();
+        let mounts = self.mounts.lock();
         mounts.iter().rev().find(|mount| mount.on.as_ref().is_some_and(|on| on.same(at))).cloned()
     }
 
     /// ENOSPC: there are too many.
     pub fn add(&self, mount: Arc<Mount>) -> Result<()> {
-        let mut mounts = self.0.lock();
+        let mut mounts = self.mounts.lock();
         if mounts.len() >= MOST {
             return Err(Errno::ENOSPC);
         }
@@ -164,26 +223,38 @@ impl MountTable {
 
     /// All but the root.
     pub fn remove_all(&self) {
-        while let Some(mount) = { self.0.lock().pop_if(|mount| mount.on.is_some()) } {
+        let detached = core::mem::take(&mut *self.detached.lock());
+        drop(detached);
+        while let Some(mount) = { self.mounts.lock().pop_if(|mount| mount.on.is_some()) } {
             if let Some(on) = &mount.on {
                 on.dentry.mounts.fetch_sub(1, Ordering::Release);
             }
         }
     }
 
-    /// Takes `mount` out unless it is busy: used by an open file, a working directory or another mount.
-    pub fn remove(&self, mount: &Arc<Mount>, detach: bool) -> Result<()> {
-        let mut mounts = self.0.lock();
-        if mount.on.is_none() && mount.above.is_none() {
+    /// Takes `mount` out. EBUSY: it is used by an open file, a working directory, a mapping or another mount.
+    pub fn remove(&self, mount: &Arc<Mount>, mapped: Mapped) -> Result<()> {
+        // The table's, the caller's, and that of the directory that another kernel knows.
+        let holders = 2 + usize::from(mount.above.is_some());
+        self.take_out(mount, Some((holders, mapped)))
+    }
+
+    /// Takes out `mount`, whose file system is another kernel's, where it has been taken away.
+    pub fn forget(&self, mount: &Arc<Mount>) -> Result<()> {
+        self.take_out(mount, None)
+    }
+
+    fn take_out(&self, mount: &Arc<Mount>, unless_used: Option<(usize, Mapped)>) -> Result<()> {
+        let mut mounts = self.mounts.lock();
+        if !mount.hangs() {
             return Err(Errno::EINVAL);
         }
         let place = mounts.iter().position(|other| Arc::ptr_eq(other, mount)).ok_or(Errno::EINVAL)?;
-        // The table's, the caller's, and that of the directory that another kernel knows.
-        if !detach && Arc::strong_count(mount) > 2 + usize::from(mount.above.is_some()) {
+        if unless_used.is_some_and(|(holders, mapped)| mount.is_used(holders, mapped)) {
             return Err(Errno::EBUSY);
         }
-        let gone = mounts.remove(place);
-        gone.gone.store(!detach, Ordering::Release);
+        mounts.remove(place);
+        mount.gone.store(unless_used.is_some(), Ordering::Release);
         drop(mounts);
         if let Some(on) = &mount.on {
             on.dentry.mounts.fetch_sub(1, Ordering::Release);
@@ -193,7 +264,7 @@ impl MountTable {
 
     /// EBUSY: something of this kernel uses `mount`, whose file system is another's.
     pub fn check_unused(&self, mount: &Arc<Mount>) -> Result<()> {
-        let mounts = self.0.lock();
+        let mounts = self.mounts.lock();
         match mounts.iter().any(|other| Arc::ptr_eq(other, mount)) {
             true if Arc::strong_count(mount) > 2 => Err(Errno::EBUSY),
             true => Ok(()),
@@ -201,7 +272,62 @@ impl MountTable {
         }
     }
 
-    pub fn list(&self) -> Vec<Arc<Mount>> {
-        self.0.lock().clone()
+    /// One of those that hang on `mount` whose file system is another kernel's.
+    pub fn elsewhere_on(&self, mount: &Arc<Mount>) -> Option<Arc<Mount>> {
+        with_hanging(&self.mounts.lock(), mount).into_iter().find(|other| other.entry().is_some())
     }
+
+    /// Takes `mount` out, and all that hang on it, whoever uses them.
+    pub fn detach(&self, mount: &Arc<Mount>) -> Result<()> {
+        if !mount.hangs() {
+            return Err(Errno::EINVAL);
+        }
+        let mut mounts = self.mounts.lock();
+        if !mounts.iter().any(|other| Arc::ptr_eq(other, mount)) {
+            return Err(Errno::EINVAL);
+        }
+        let gone = with_hanging(&mounts, mount);
+        let known: BTreeSet<_> = gone.iter().map(Arc::as_ptr).collect();
+        mounts.retain(|other| !known.contains(&Arc::as_ptr(other)));
+        drop(mounts);
+        for on in gone.iter().filter_map(|mount| mount.on.as_ref()) {
+            on.dentry.mounts.fetch_sub(1, Ordering::Release);
+        }
+        self.detached.lock().extend(gone);
+        Ok(())
+    }
+
+    /// Those that were detached and are still in use.
+    pub fn detached(&self) -> Vec<Arc<Mount>> {
+        self.detached.lock().clone()
+    }
+
+    /// Takes a detached mount out of those in use, if it is used no more; says whether.
+    pub fn forget_detached(&self, mount: &Arc<Mount>, mapped: Mapped) -> bool {
+        let mut detached = self.detached.lock();
+        // The list's, and the caller's.
+        if mount.is_used(2, mapped) {
+            return false;
+        }
+        detached.retain(|other| !Arc::ptr_eq(other, mount));
+        true
+    }
+
+    pub fn list(&self) -> Vec<Arc<Mount>> {
+        self.mounts.lock().clone()
+    }
+}
+
+/// `mount` and all of `mounts` that hang on it, the oldest first.
+fn with_hanging(mounts: &[Arc<Mount>], mount: &Arc<Mount>) -> Vec<Arc<Mount>> {
+    let mut found = alloc::vec![mount.clone()];
+    let mut known = BTreeSet::from([Arc::as_ptr(mount)]);
+    // What hangs on a mount is younger than that.
+    for other in mounts {
+        if other.on.as_ref().is_some_and(|on| known.contains(&Arc::as_ptr(&on.mount))) {
+            known.insert(Arc::as_ptr(other));
+            found.push(other.clone());
+        }
+    }
+    found
 }

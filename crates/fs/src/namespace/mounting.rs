@@ -2,18 +2,21 @@
 
 use super::{
     dentry::{Dentry, Location},
-    mount::{flags, Mount},
+    mount::{flags, Mapped, Mount},
     walk::{place_of, Walk},
     LocalPaths, GOES_ON,
 };
-use crate::{inode::Mounter, lease, Base, Caller, FileSystem, Kind};
-use alloc::{sync::Arc, vec::Vec};
+use crate::{inode::Mounter, lease, Base, Caller, FileSystem, Kind, MappingUse};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::SeqCst;
 use machine::{errno::Result, Errno};
 use messages::fs::TreeMount;
 
 const MNT_FORCE: u32 = 1;
 const MNT_DETACH: u32 = 2;
 const UMOUNT_NOFOLLOW: u32 = 8;
+/// ns
+const SECOND: u64 = 1_000_000_000;
 
 impl LocalPaths {
     pub fn register_kind(&self, kind: &str, mounter: Arc<dyn Mounter>) {
@@ -160,16 +163,87 @@ impl LocalPaths {
         if mount.entry().is_some() {
             return self.unmount_elsewhere(mount, flags & MNT_DETACH != 0).await;
         }
+        drop(dentry);
+        let detach = flags & MNT_DETACH != 0;
+        if detach {
+            while let Some(other) = self.mounts.elsewhere_on(&mount) {
+                self.unmount_elsewhere(other, true).await?;
+            }
+        }
         mount.file_system.sync().await?;
+        self.take_from_tree(mount, detach).await
+    }
+
+    /// Takes a mount away, and closes its file system if nobody uses that.
+    pub(super) async fn take_from_tree(&self, mount: Arc<Mount>, detach: bool) -> Result<()> {
+        let _unmounting = self.unmounting.lock().await;
         // Nobody keeps a file of it open only in case it is opened again.
         let _changing = self.everything.change(&[lease::OWN]).await;
-        self.mounts.remove(&mount, flags & MNT_DETACH != 0)?;
-        self.names.drop_unused();
-        // Mounts that were detached, and are still in use, have it too.
-        match flags & MNT_DETACH == 0 && Arc::strong_count(&mount.file_system) == 1 {
-            true => mount.file_system.close().await,
-            false => Ok(()),
+        if detach {
+            self.mounts.detach(&mount)?;
+            drop(mount);
+            self.close_unused().await;
+            self.watch_detached();
+            return Ok(());
         }
+        self.mounts.remove(&mount, self.mapped(&mount).await)?;
+        self.close_last(mount).await
+    }
+
+    /// Nobody uses a mount any more. If no other mount has its file system, that is closed. The caller has locked `unmounting`: of two mounts one is the last.
+    async fn close_last(&self, mount: Arc<Mount>) -> Result<()> {
+        self.names.drop_unused();
+        match Arc::strong_count(&mount.file_system) {
+            1 => mount.file_system.close().await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a program maps files of a mount.
+    async fn mapped(&self, mount: &Mount) -> Mapped {
+        let (objects, times) = mount.given();
+        let mut is_mapped = false;
+        if let Some(mappers) = self.services.mappers() {
+            for object in objects {
+                is_mapped |= mappers.uses(object.id(), MappingUse::Maps).await > 0;
+            }
+        }
+        Mapped { is_mapped, times }
+    }
+
+    /// Closes what was detached and is used no more. The caller has locked `unmounting`.
+    async fn close_unused(&self) {
+        // What hung on another first.
+        for mount in self.mounts.detached().into_iter().rev() {
+            let mapped = self.mapped(&mount).await;
+            if self.mounts.forget_detached(&mount, mapped)
+                && let Err(error) = self.close_last(mount).await
+            {
+                log::error!("a file system that was detached could not be closed: {error:?}");
+            }
+        }
+    }
+
+    /// As long as detached mounts are used, a task looks every second whether they still are.
+    fn watch_detached(&self) {
+        if self.mounts.detached().is_empty() || self.watching.swap(true, SeqCst) {
+            return;
+        }
+        let (this, services) = (self.this.clone(), self.services.clone());
+        services.clone().spawner.spawn(Box::pin(async move {
+            while let Some(wait) = services.clock.at(services.clock.monotonic() + SECOND) {
+                wait.await;
+                let Some(paths) = this.upgrade() else { return };
+                let _unmounting = paths.unmounting.lock().await;
+                let _changing = paths.everything.change(&[lease::OWN]).await;
+                paths.close_unused().await;
+                // Under the lock, under which others detach.
+                if paths.mounts.detached().is_empty() {
+                    paths.watching.store(false, SeqCst);
+                    return;
+                }
+            }
+        }));
     }
 
     /// The machine ends: file systems are left as if they had been unmounted.
@@ -178,7 +252,8 @@ impl LocalPaths {
         let mut closed: Vec<Arc<dyn FileSystem>> = Vec::new();
         let mut result = Ok(());
         // The newest first: one of a loop device lies on an older one.
-        for mount in self.mounts.list().into_iter().rev() {
+        let all = self.mounts.list().into_iter().chain(self.mounts.detached());
+        for mount in all.collect::<Vec<_>>().into_iter().rev() {
             if !closed.iter().any(|other| Arc::ptr_eq(other, &mount.file_system)) {
                 result = result.and(mount.file_system.close().await);
                 closed.push(mount.file_system.clone());

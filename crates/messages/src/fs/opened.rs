@@ -100,6 +100,8 @@ pub enum MappingUse {
     Writes,
     /// Mappings of a program that is executed: its file is not opened to be written.
     Executes,
+    /// All: a file system with one is not unmounted.
+    Maps,
 }
 
 /// The answer to [`ObjectPages`](super::ObjectPages).
