@@ -2,7 +2,7 @@
 
 use fs::{
     file::{Destination, Source as Bytes},
-    Object, PageCache,
+    Object, PageCache, ReadAhead,
 };
 use machine::{Access, Errno, KernelId, Page, UserAddr, PAGE_SIZE};
 use sim::{
@@ -118,7 +118,9 @@ fn read(cluster: &Cluster, file: &Arc<PageCache>, page: u64) -> Result<u64, Errn
     let file = file.clone();
     cluster.run(async move {
         let mut number = [0; 8];
-        file.read(Destination::Kernel(&mut number), page * PAGE_SIZE as u64).await.map(|_| u64::from_le_bytes(number))
+        file.read(Destination::Kernel(&mut number), page * PAGE_SIZE as u64, ReadAhead::Normal)
+            .await
+            .map(|_| u64::from_le_bytes(number))
     })
 }
 

@@ -3,7 +3,7 @@
 
 use fs::{
     file::{Destination, Source as Bytes},
-    Object, PageCache,
+    Object, PageCache, ReadAhead,
 };
 use machine::{Access, Errno, UserAddr, PAGE_SIZE};
 use sim::{
@@ -120,7 +120,7 @@ impl Run {
                 let (at, file) = (mapping.at.add((page * PAGE) as usize), self.file.clone());
                 let (seen, there) = self.cluster.run(async move {
                     let mut byte = [0];
-                    let read = file.read(Destination::Kernel(&mut byte), page * PAGE).await.unwrap();
+                    let read = file.read(Destination::Kernel(&mut byte), page * PAGE, ReadAhead::Normal).await.unwrap();
                     (space.read_value::<u8>(at).await, if read == 1 { Ok(byte[0]) } else { Err(Errno::EFAULT) })
                 });
                 let shared = mapping.shared;
