@@ -21,7 +21,10 @@ use super::{
     LocalPaths,
 };
 use crate::{inode::Placed, lease, File, FileSystem, OpenFlags};
-use alloc::sync::Arc;
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use machine::{errno::Result, BoxFuture, Errno};
 use messages::fs::{TreeMount, TreeOp};
 
@@ -45,6 +48,11 @@ impl LocalPaths {
     pub(super) async fn mount_elsewhere(&self, on: Location, placed: Placed, mount: TreeMount) -> Result<()> {
         let trees = self.trees.lock().clone().ok_or(Errno::ENODEV)?;
         let above = DirFile::new(&self.services, on.clone(), OpenFlags::PATH | OpenFlags::DIRECTORY);
+        {
+            let mut covered = self.covered.lock();
+            covered.retain(|file| file.strong_count() > 0);
+            covered.push(Arc::downgrade(&above));
+        }
         let (source, flags) = (mount.source.clone(), mount.flags);
         let tree = trees.mount(placed, mount, above).await?;
         let hung = self.hang(on, Dentry::root(tree.root()), tree.clone(), source, flags);
@@ -54,10 +62,18 @@ impl LocalPaths {
         hung
     }
 
+    /// Directories on `mount` that other kernels know because their file systems cover them, or did until just now: of one that is mounted there, the mount itself makes
+    /// it busy, and of one that is not, that kernel's word that it has forgotten the directory may be on its way.
+    pub(super) fn covered_on(&self, mount: &Arc<Mount>) -> usize {
+        let covered: Vec<_> = self.covered.lock().iter().filter_map(Weak::upgrade).collect();
+        let is_on = |file: &&Arc<DirFile>| place_of(&***file).is_some_and(|at| Arc::ptr_eq(&at.mount, mount));
+        covered.iter().filter(is_on).count()
+    }
+
     pub(super) async fn unmount_elsewhere(&self, mount: Arc<Mount>, detach: bool) -> Result<()> {
         let there = mount.file_system.elsewhere().ok_or(Errno::EINVAL)?;
         if !detach {
-            self.mounts.check_unused(&mount)?;
+            self.mounts.check_unused(&mount, self.covered_on(&mount))?;
         }
         let _changing = self.everything.change(&[lease::OWN]).await;
         let unmounted = there.unmount(detach).await;

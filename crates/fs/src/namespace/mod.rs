@@ -77,6 +77,8 @@ pub struct LocalPaths {
     everything: Sharers,
     /// How other kernels are asked to mount.
     trees: Lock<Option<Arc<dyn Trees>>>,
+    /// Directories of this kernel's that file systems of others cover.
+    covered: Lock<Vec<Weak<directory::DirFile>>>,
 }
 
 /// The inode of a file of this kernel that has a name.
@@ -113,6 +115,7 @@ impl LocalPaths {
             this: this.clone(),
             everything: Sharers::default(),
             trees: Lock::new(None),
+            covered: Lock::default(),
         });
         paths.devices.set_paths(&paths);
         paths

@@ -232,10 +232,10 @@ impl MountTable {
         }
     }
 
-    /// Takes `mount` out. EBUSY: it is used by an open file, a working directory, a mapping or another mount.
-    pub fn remove(&self, mount: &Arc<Mount>, mapped: Mapped) -> Result<()> {
+    /// Takes `mount` out. EBUSY: it is used by an open file, a working directory, a mapping or another mount. `apart` of its uses make it no busier.
+    pub fn remove(&self, mount: &Arc<Mount>, mapped: Mapped, apart: usize) -> Result<()> {
         // The table's, the caller's, and that of the directory that another kernel knows.
-        let holders = 2 + usize::from(mount.above.is_some());
+        let holders = 2 + usize::from(mount.above.is_some()) + apart;
         self.take_out(mount, Some((holders, mapped)))
     }
 
@@ -263,10 +263,10 @@ impl MountTable {
     }
 
     /// EBUSY: something of this kernel uses `mount`, whose file system is another's.
-    pub fn check_unused(&self, mount: &Arc<Mount>) -> Result<()> {
+    pub fn check_unused(&self, mount: &Arc<Mount>, apart: usize) -> Result<()> {
         let mounts = self.mounts.lock();
         match mounts.iter().any(|other| Arc::ptr_eq(other, mount)) {
-            true if Arc::strong_count(mount) > 2 => Err(Errno::EBUSY),
+            true if Arc::strong_count(mount) > 2 + apart => Err(Errno::EBUSY),
             true => Ok(()),
             false => Err(Errno::EINVAL),
         }

@@ -186,7 +186,8 @@ impl LocalPaths {
             self.watch_detached();
             return Ok(());
         }
-        self.mounts.remove(&mount, self.mapped(&mount).await)?;
+        let mapped = self.mapped(&mount).await;
+        self.mounts.remove(&mount, mapped, self.covered_on(&mount))?;
         self.close_last(mount).await
     }
 

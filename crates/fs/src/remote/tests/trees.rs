@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const KERNELS: usize = 4;
 /// How many random trees are tried, and operations on each.
-const SEEDS: u64 = 25;
+const SEEDS: u64 = 60;
 const OPERATIONS: usize = 350;
 
 #[derive(Default)]
