@@ -311,6 +311,9 @@ impl Thread {
     /// Called before a thread that has lost its CPU is in user mode again. If it has come from another kernel it is counted here from now on.
     #[inline]
     pub fn enters_user(&self) {
+        if self.regrouped.load(Relaxed) && self.regrouped.swap(false, Relaxed) {
+            self.process.system.scheduler.set_payer(self.process.cgroup());
+        }
         if self.is_monitored() {
             self.enters_user_monitored();
         }

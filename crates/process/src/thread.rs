@@ -109,6 +109,8 @@ pub struct Thread {
     pub rseq_cpu: AtomicU32,
     /// A copy of `state`'s, for the look before user mode (monitor.rs).
     pub(crate) monitored: AtomicBool,
+    /// Its process has gone to another control group since it was last in user mode.
+    pub(crate) regrouped: AtomicBool,
 }
 
 /// For `serial`; 0 is nobody's.
@@ -123,6 +125,7 @@ impl Thread {
             blocked: AtomicU64::new(state.blocked.0),
             pending: AtomicU64::new(state.pending.set().0),
             monitored: AtomicBool::new(state.monitored),
+            regrouped: AtomicBool::new(false),
             process,
             state: Lock::new(state),
             fpu: Lock::new(fpu),

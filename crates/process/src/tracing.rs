@@ -1,6 +1,7 @@
 //! What a trace knows of threads: for whom a CPU works, and what threads are called.
 
 use crate::{System, Thread};
+use core::sync::atomic::Ordering::Relaxed;
 use machine::{Actor, GroupId, SpaceId};
 
 /// Samples of this CPU are of a thread in this space from now on.
@@ -34,11 +35,9 @@ impl Thread {
         if let Some(task) = task {
             task.set_payer(payer);
         }
-        // It may have moved its process itself, and goes on in the same turn.
-        let scheduler = &self.process.system.scheduler;
-        if scheduler.actor() == self.actor() {
-            scheduler.set_payer(payer);
-        }
+        // It may be running: then it pays as before until it goes to user mode.
+        self.regrouped.store(true, Relaxed);
+        self.note_descheduled();
     }
 
     /// What its future still does the kernel does.

@@ -385,8 +385,9 @@ enum Ended {
 }
 
 /// A program with names of its own in /d, which locks a file with the others to count in it. Whatever the others do, each call has one right answer; or EIO.
-async fn work(paths: Arc<dyn Paths>, root: Arc<dyn File>, number: u32, rounds: usize) -> Result<Ended> {
-    let (who, base) = (caller(100 + number), Base::new(root.clone(), root));
+async fn work(paths: Arc<dyn Paths>, root: Arc<dyn File>, number: u32, rounds: usize, seed: u64) -> Result<Ended> {
+    // A process of its own: the waits of all tests for locks are in one list.
+    let (who, base) = (caller(1_000_000 + seed as u32 * 16 + number), Base::new(root.clone(), root));
     let own = format!("/d/own{number}");
     let run = async |base: &Base, op: PathOp| paths.run(&who, base, op).await;
     let open = async |base: &Base, path: &str, flags| match run(base, open_of(path.as_bytes(), flags)).await? {
@@ -456,7 +457,7 @@ fn storm(seed: u64) {
     let mut programs: Vec<_> = (0..KERNELS)
         .map(|kernel| {
             let (paths, root) = (world.paths[kernel].clone(), world.roots[kernel].clone());
-            let work: Program = Box::pin(work(paths, root, kernel as u32, ROUNDS));
+            let work: Program = Box::pin(work(paths, root, kernel as u32, ROUNDS, seed));
             (kernel, Some(work))
         })
         .collect();
