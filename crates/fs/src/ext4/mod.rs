@@ -551,8 +551,9 @@ impl Mounter for Ext4Mounter {
                 Some(lent) => lent,
                 None => {
                     let lent = Arc::new(Away(Hold::new(&volume, true)?));
-                    // What programs have written to it.
+                    // What programs have written to it; and what they have read is old as soon as the file system is written to.
                     volume.sync().await?;
+                    volume.replaced(volume.sectors()).await?;
                     away.insert(disk.number, Arc::downgrade(&lent));
                     lent
                 }

@@ -69,7 +69,7 @@ impl LocalPaths {
         if let (true, Some(covered)) = (path.is_empty() && base.continues.is_some(), place_of(&*base.at)) {
             return Ok(self.cover(covered.clone()));
         }
-        let mut walk = Walk::new(self, caller, base, path, false)?.to_mount();
+        let mut walk = Walk::new(self, caller, base, path, false)?.of_mount();
         let found = walk.location(path, follow).await?;
         match found.above() {
             Some(above) => Err(walk.go_on(Some(above), b"", b"")),
@@ -121,7 +121,7 @@ impl LocalPaths {
             return Err(Errno::EINVAL);
         }
         if flags & flags::BIND != 0 {
-            let from = Walk::new(self, caller, base, &source, false)?.to_mount().location(&source, true).await;
+            let from = Walk::new(self, caller, base, &source, false)?.of_mount().location(&source, true).await;
             let from = match from {
                 Ok(from) if from.mount.entry().is_none() => from,
                 Ok(_) | Err(GOES_ON) => {

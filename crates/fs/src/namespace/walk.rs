@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
     }
 
     /// For mount(2) and umount(2).
-    pub fn to_mount(mut self) -> Self {
+    pub fn of_mount(mut self) -> Self {
         self.stays = true;
         self
     }
