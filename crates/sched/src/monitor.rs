@@ -100,7 +100,7 @@ impl Scheduler {
         let mut told = Told::default();
         if waits && !monitored.blocked.load(Relaxed) {
             monitored.blocked.store(true, Relaxed);
-            told = monitored.block(here, entity);
+            told = count_block(entity, here);
         }
         monitored.on_cpu.swap(false, AcqRel);
         told
@@ -119,7 +119,7 @@ impl Scheduler {
         self.locals[here].monitors.store(true, Relaxed);
         monitored.on_cpu.store(true, Relaxed);
         *monitored.monitor.lock() = Some(monitor);
-        let told = monitored.unblock(here, entity);
+        let told = count_unblock(entity, here);
         monitored.on.store(true, Relaxed);
         self.tell(told, here);
     }
@@ -132,7 +132,7 @@ impl Scheduler {
             return None;
         }
         Some(match monitored.blocked.load(Relaxed) {
-            true => monitored.unblock(here, entity),
+            true => count_unblock(entity, here),
             false => Told::default(),
         })
     }
@@ -166,10 +166,10 @@ impl Scheduler {
         let blocked = monitored.blocked.load(Relaxed);
         if blocked && ends {
             // The block that follows is told.
-            let Told(_) = monitored.unblock(here, entity);
+            let Told(_) = count_unblock(entity, here);
         }
         if !blocked || ends {
-            let told = monitored.block(here, entity);
+            let told = count_block(entity, here);
             self.tell(told, here);
         }
         // Dropped when the lock is not held: it may be the last one.
@@ -179,4 +179,24 @@ impl Scheduler {
         monitored.on.store(false, Relaxed);
         monitored.on_cpu.swap(false, AcqRel);
     }
+}
+
+/// The thread can use CPU `here`.
+fn count_unblock(entity: &Entity, here: usize) -> Told {
+    entity.monitored.blocked.store(false, Relaxed);
+    entity.monitored.cpu.store(here, Relaxed);
+    let told = entity.monitored.count(here, Edge::Unblock);
+    if trace::is_on(trace::Point::UmtUnblock) {
+        trace::umt_unblock(entity.traced(), here as u16);
+    }
+    told
+}
+
+/// The thread can't use CPU `here` any more.
+fn count_block(entity: &Entity, here: usize) -> Told {
+    let told = entity.monitored.count(here, Edge::Block);
+    if trace::is_on(trace::Point::UmtBlock) {
+        trace::umt_block(entity.traced(), here as u16);
+    }
+    told
 }

@@ -1,9 +1,6 @@
 //! What a monitored task has of its process's counters (monitor.rs).
 
-use crate::{
-    sync::{AtomicBool, AtomicUsize, Ordering::*},
-    task::Entity,
-};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering::*};
 use alloc::sync::Arc;
 use machine::sync::Lock;
 
@@ -67,25 +64,5 @@ impl Monitored {
             Some(monitor) if monitor.count(cpu, edge) => Told(Some(monitor.clone())),
             _ => Told(None),
         }
-    }
-
-    /// The thread can use CPU `here`.
-    pub fn unblock(&self, here: usize, entity: &Entity) -> Told {
-        self.blocked.store(false, Relaxed);
-        self.cpu.store(here, Relaxed);
-        let told = self.count(here, Edge::Unblock);
-        if trace::is_on(trace::Point::UmtUnblock) {
-            trace::umt_unblock(entity.traced(), here as u16);
-        }
-        told
-    }
-
-    /// The thread can't use CPU `here` any more.
-    pub fn block(&self, here: usize, entity: &Entity) -> Told {
-        let told = self.count(here, Edge::Block);
-        if trace::is_on(trace::Point::UmtBlock) {
-            trace::umt_block(entity.traced(), here as u16);
-        }
-        told
     }
 }

@@ -108,6 +108,12 @@ impl System {
         sum
     }
 
+    /// memory.high of the group is another: what kernels were granted before and do not need counts no more.
+    pub async fn collect_surplus(self: &Arc<Self>, group: GroupId) {
+        let groups = self.with_cgroups(|tree| tree.all_below(group));
+        self.collect(&groups, false).await;
+    }
+
     /// Takes from all kernels what is granted to the groups and not charged.
     async fn collect(self: &Arc<Self>, groups: &[GroupId], reclaim: bool) {
         let ask = CgroupGiveBack { groups: groups.to_vec(), reclaim };

@@ -371,6 +371,8 @@ impl Content for GroupFile {
                 What::MemoryHigh => {
                     let high = pages(text)?;
                     change(&|group| group.memory.high = high)?;
+                    let group = self.place.with(|_, id| Ok(id))?;
+                    self.place.system.collect_surplus(group).await;
                 }
                 What::MemoryMax => {
                     let max = pages(text)?;
