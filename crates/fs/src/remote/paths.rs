@@ -501,7 +501,8 @@ impl Paths for AllPaths {
                 Box::pin(async move {
                     match here.await? {
                         PathAnswer::GoesOn(goes_on) => {
-                            self.travel(caller, base, goes_on.op, Some(goes_on.onward)).await
+                            // In a box of its own: its state would be part of every call's.
+                            Box::pin(self.travel(caller, base, goes_on.op, Some(goes_on.onward))).await
                         }
                         answer => Ok(answer),
                     }
