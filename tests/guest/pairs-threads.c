@@ -1,7 +1,7 @@
 // Threads of one process that talk much over kernels, through sockets that one of these has, come together there and then stay: for ten seconds the
 // kernels' moves and messages are counted. They stay where they are if an affinity keeps them apart, or if they compute more than they talk.
 // cob: link=static kernels=4 compare=self timeout=180 shake=no
-#include "test.h"
+#include "pairs.h"
 #include <pthread.h>
 #include <sys/socket.h>
 
@@ -26,37 +26,6 @@ static const struct example *example;
 static int ends[MOST][2];
 static volatile int cpu[MOST][2], released, ended;
 static volatile long rounds[MOST];
-
-static double now(void) {
-    struct timespec time;
-    MUST(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
-    return time.tv_sec + time.tv_nsec / 1e9;
-}
-
-static void wait_for(double seconds) {
-    for (double end = now() + seconds; now() < end;)
-        usleep(50000);
-}
-
-// Sums the column of a table of all kernels.
-static long sum(const char *name, int column) {
-    FILE *file = fopen(name, "r");
-    MUST(file);
-    char line[4096];
-    long all = 0;
-    MUST(fgets(line, sizeof line, file));
-    while (fgets(line, sizeof line, file)) {
-        char *rest = line, *word = NULL;
-        for (int at = 0; at <= column; at++)
-            word = strtok_r(at ? NULL : line, " \n", &rest);
-        all += word ? atol(word) : 0;
-    }
-    fclose(file);
-    return all;
-}
-
-static long kernels_moves(void) { return sum("/proc/cob/kernels", 8); }
-static long messages(void) { return sum("/proc/cob/messages", 1); }
 
 static void *talk(void *argument) {
     int number = (long)argument, pair = number / 2, me = number % 2, fd = ends[pair][me], freed = 0;

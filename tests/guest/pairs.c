@@ -2,7 +2,7 @@
 // themselves and by the kernels, and the messages. They stay where they are if an affinity keeps them apart, if they compute more than they
 // talk, or if the one that would come talks more through pipes that it would leave behind. Connections, and the epolls that wait for them, come along.
 // cob: link=static kernels=4 compare=self timeout=180 shake=no
-#include "test.h"
+#include "pairs.h"
 #include <netinet/in.h>
 #include <stddef.h>
 #include <sys/epoll.h>
@@ -47,37 +47,6 @@ static volatile struct shared {
     long rounds;   // of the byte
     int free, end; // they may go anywhere; they end
 } *shared;
-
-static double now(void) {
-    struct timespec time;
-    MUST(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
-    return time.tv_sec + time.tv_nsec / 1e9;
-}
-
-static void wait_for(double seconds) {
-    for (double end = now() + seconds; now() < end;)
-        usleep(50000);
-}
-
-// Sums the column of a table of all kernels.
-static long sum(const char *name, int column) {
-    FILE *file = fopen(name, "r");
-    MUST(file);
-    char line[4096];
-    long all = 0;
-    MUST(fgets(line, sizeof line, file));
-    while (fgets(line, sizeof line, file)) {
-        char *rest = line, *word = NULL;
-        for (int at = 0; at <= column; at++)
-            word = strtok_r(at ? NULL : line, " \n", &rest);
-        all += word ? atol(word) : 0;
-    }
-    fclose(file);
-    return all;
-}
-
-static long kernels_moves(void) { return sum("/proc/cob/kernels", 8); }
-static long messages(void) { return sum("/proc/cob/messages", 1); }
 
 static void note_cpu(int me) {
     int cpu = sched_getcpu();
