@@ -1,6 +1,6 @@
 /* Tasks on every CPU, also while they wait in the kernel: the C interface of runtime/. docs/umt.md has an example.
  *
- * The environment chooses: COB_TASKS (baseline or umt), COB_TASKS_SCHEDULER (fifo, lifo or locality), COB_TASKS_WORKERS_PER_CPU,
+ * The environment chooses: COB_TASKS (baseline, umt, umt-idle; on Linux bpf), COB_TASKS_SCHEDULER (fifo, lifo or locality), COB_TASKS_WORKERS_PER_CPU,
  * COB_TASKS_THREADS_PER_CPU (baseline only).
  */
 #ifndef COB_TASKS_H

@@ -4,26 +4,29 @@
 //! did not wait: in an array that is mapped here, laid out as that of Cob's counters. After a block that leaves no thread that can go on on a CPU it writes a record into a ring
 //! buffer, which an epoll can wait for.
 //!
-//! Different from a kernel that counts: every switch of every thread of the machine runs the program, which looks the two threads up in a hash table.
+//! Different from Cob's kernel: every switch of every thread of the machine runs the program, which looks the two threads up in a hash table; an unblock is counted when the thread
+//! gets a CPU, not when it is about to be in user mode; and each wait within a call counts, not one a call. Two runtimes of a process on different CPUs share the ring buffer, so one of
+//! them may be woken late.
 
-use crate::sys::{self, bpf};
+use crate::{
+    monitor::{BLOCK, UNBLOCK},
+    sys::{self, bpf},
+};
 use std::{
     fs,
     io::{Error, ErrorKind, Result},
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::OwnedFd,
     sync::OnceLock,
 };
 
 /// Monitored threads, at most.
 const THREADS: u32 = 8192;
 const RING_BYTES: u32 = 1 << 16;
-const BLOCK: u64 = 1;
-const UNBLOCK: u64 = 1 << 32;
 
 /// Everything of this process. It stays.
 struct Counting {
     /// By the thread's id: the CPU, and whether it waits.
-    threads: OwnedFd,
+    threads: bpf::Threads,
     sums: Vec<sys::Sums>,
     _program: OwnedFd,
     _event: OwnedFd,
@@ -57,15 +60,15 @@ pub fn start(cpus: usize) -> Result<Vec<(OwnedFd, sys::Sums, bpf::Ring)>> {
     let event = event.ok_or_else(|| Error::new(ErrorKind::NotFound, "no tracefs, or not root"))?;
     let id = fs::read_to_string(format!("{event}/id"))?.trim().parse().map_err(|_| ErrorKind::InvalidData)?;
     let layout = Layout::of(&fs::read_to_string(format!("{event}/format"))?).ok_or(ErrorKind::InvalidData)?;
-    let array = bpf::array(64, cpus as u32)?;
-    let threads = bpf::hash(4, 8, THREADS)?;
-    let ring = bpf::ring(RING_BYTES)?;
-    let code = program(layout, array.as_raw_fd(), threads.as_raw_fd(), ring.as_raw_fd());
+    let array = bpf::SumsArray::new(cpus)?;
+    let threads = bpf::Threads::new(THREADS)?;
+    let ring = bpf::RingBuffer::new(RING_BYTES)?;
+    let code = program(layout, array.number(), threads.number(), ring.number());
     let program = bpf::load(&code)?;
     let attached = bpf::attach(&program, id)?;
-    let sums = bpf::map_sums(&array, cpus)?;
-    let taking = bpf::Ring::map(&ring)?;
-    let each = sums.iter().map(|sums| Ok((ring.try_clone()?, *sums, taking))).collect();
+    let sums = array.map()?;
+    let taking = ring.map()?;
+    let each = sums.iter().map(|sums| Ok((ring.descriptor()?, *sums, taking))).collect();
     let counting = Counting { threads, sums, _program: program, _event: attached };
     // The callers hold a lock over this.
     COUNTING.set(counting).map_err(|_| ErrorKind::AlreadyExists)?;
@@ -79,10 +82,10 @@ pub fn watch(cpu: usize, on: bool) {
     let thread = sys::thread_id() as u32;
     if on {
         // It does not wait.
-        if bpf::insert(&counting.threads, thread, cpu as u64).is_ok() {
+        if counting.threads.insert(thread, cpu as u64).is_ok() {
             sums.add(UNBLOCK);
         }
-    } else if bpf::remove(&counting.threads, thread).is_ok() {
+    } else if counting.threads.remove(thread).is_ok() {
         sums.add(BLOCK);
     }
 }
@@ -90,6 +93,32 @@ pub fn watch(cpu: usize, on: bool) {
 const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
     code as u64 | (to as u64) << 8 | (from as u64) << 12 | (offset as u16 as u64) << 16 | (value as u32 as u64) << 32
 }
+
+// Instructions (Linux's Documentation/bpf/standardization/instruction-set.rst): with a register, or a number, in the place of the second operand.
+const ADD_ATOMIC: u8 = 0xdb;
+const ADD_NUMBER: u8 = 0x07;
+const AND_NUMBER: u8 = 0x57;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+const JUMP_IF_EQUAL: u8 = 0x1d;
+const JUMP_IF_EQUAL_NUMBER: u8 = 0x15;
+const JUMP_IF_GREATER_NUMBER: u8 = 0x65;
+const JUMP_IF_NOT_EQUAL_NUMBER: u8 = 0x55;
+const LOAD_64: u8 = 0x18;
+const MOVE: u8 = 0xbf;
+const MOVE_NUMBER: u8 = 0xb7;
+const READ_32: u8 = 0x61;
+const READ_64: u8 = 0x79;
+const SHIFT_LEFT_NUMBER: u8 = 0x67;
+const SHIFT_RIGHT_NUMBER: u8 = 0x77;
+const SUBTRACT: u8 = 0x1f;
+const WRITE_32: u8 = 0x63;
+const WRITE_32_NUMBER: u8 = 0x62;
+const WRITE_64: u8 = 0x7b;
+// Functions that a program may call (enum bpf_func_id).
+const MAP_LOOKUP: i32 = 1;
+const CPU_NUMBER: i32 = 8;
+const RINGBUF_OUTPUT: i32 = 130;
 
 /// Labels that jumps go to.
 #[derive(Clone, Copy)]
@@ -122,41 +151,41 @@ impl Assembler {
 
     /// A 64-bit constant; `from` 1: the map that this descriptor is of.
     fn load(&mut self, register: u8, from: u8, value: u64) {
-        self.put(0x18, register, from, 0, value as u32 as i32);
+        self.put(LOAD_64, register, from, 0, value as u32 as i32);
         self.put(0, 0, 0, 0, (value >> 32) as u32 as i32);
     }
 
     /// r0 = where `map` has the 32-bit key at `place` of the stack; goes on at `to` if nowhere.
     fn look_up(&mut self, map: i32, place: i16, to: To) {
         self.load(1, 1, map as u32 as u64);
-        self.put(0xbf, 2, 10, 0, 0);
-        self.put(0x07, 2, 0, 0, place.into());
-        self.put(0x85, 0, 0, 0, 1);
-        self.jump(0x15, 0, 0, 0, to);
+        self.put(MOVE, 2, 10, 0, 0);
+        self.put(ADD_NUMBER, 2, 0, 0, place.into());
+        self.put(CALL, 0, 0, 0, MAP_LOOKUP);
+        self.jump(JUMP_IF_EQUAL_NUMBER, 0, 0, 0, to);
     }
 
     /// Adds a constant to the 64 bits at r0.
     fn count(&mut self, what: u64) {
         self.load(1, 0, what);
-        self.put(0xdb, 0, 1, 0, 0);
+        self.put(ADD_ATOMIC, 0, 1, 0, 0);
     }
 
     /// Tells who waits if no thread can go on on the CPU whose sums are at r0.
     fn tell(&mut self, ring: i32, otherwise: To) {
-        self.put(0x79, 1, 0, 0, 0);
-        self.put(0xbf, 2, 1, 0, 0);
-        self.put(0x77, 2, 0, 0, 32);
-        self.put(0x67, 1, 0, 0, 32);
-        self.put(0x77, 1, 0, 0, 32);
-        self.put(0x1f, 2, 1, 0, 0);
-        self.jump(0x65, 2, 0, 0, otherwise);
-        self.put(0x7b, 10, 7, -16, 0);
+        self.put(READ_64, 1, 0, 0, 0);
+        self.put(MOVE, 2, 1, 0, 0);
+        self.put(SHIFT_RIGHT_NUMBER, 2, 0, 0, 32);
+        self.put(SHIFT_LEFT_NUMBER, 1, 0, 0, 32);
+        self.put(SHIFT_RIGHT_NUMBER, 1, 0, 0, 32);
+        self.put(SUBTRACT, 2, 1, 0, 0);
+        self.jump(JUMP_IF_GREATER_NUMBER, 2, 0, 0, otherwise);
+        self.put(WRITE_64, 10, 7, -16, 0);
         self.load(1, 1, ring as u32 as u64);
-        self.put(0xbf, 2, 10, 0, 0);
-        self.put(0x07, 2, 0, 0, -16);
-        self.put(0xb7, 3, 0, 0, 8);
-        self.put(0xb7, 4, 0, 0, 0);
-        self.put(0x85, 0, 0, 0, 130);
+        self.put(MOVE, 2, 10, 0, 0);
+        self.put(ADD_NUMBER, 2, 0, 0, -16);
+        self.put(MOVE_NUMBER, 3, 0, 0, 8);
+        self.put(MOVE_NUMBER, 4, 0, 0, 0);
+        self.put(CALL, 0, 0, 0, RINGBUF_OUTPUT);
     }
 
     fn finish(mut self) -> Vec<u64> {
@@ -171,46 +200,46 @@ impl Assembler {
 /// r6: the record, r7: this CPU, r8: what is known of a thread: 32 bits of its CPU, 32 bits whether it waits. At -4 of the stack a thread's id, at -8 a CPU.
 fn program(layout: Layout, sums: i32, threads: i32, ring: i32) -> Vec<u64> {
     let mut code = Assembler::default();
-    code.put(0xbf, 6, 1, 0, 0);
-    code.put(0x85, 0, 0, 0, 8);
-    code.put(0xbf, 7, 0, 0, 0);
+    code.put(MOVE, 6, 1, 0, 0);
+    code.put(CALL, 0, 0, 0, CPU_NUMBER);
+    code.put(MOVE, 7, 0, 0, 0);
     // A thread that has lost its CPU to another is in state 0, or 0x100.
-    code.put(0x79, 1, 6, layout.prev_state, 0);
-    code.put(0x57, 1, 0, 0, 0xff);
-    code.jump(0x15, 1, 0, 0, To::Next);
-    code.put(0x61, 1, 6, layout.prev_pid, 0);
-    code.put(0x63, 10, 1, -4, 0);
+    code.put(READ_64, 1, 6, layout.prev_state, 0);
+    code.put(AND_NUMBER, 1, 0, 0, 0xff);
+    code.jump(JUMP_IF_EQUAL_NUMBER, 1, 0, 0, To::Next);
+    code.put(READ_32, 1, 6, layout.prev_pid, 0);
+    code.put(WRITE_32, 10, 1, -4, 0);
     code.look_up(threads, -4, To::Next);
-    code.put(0x61, 1, 0, 4, 0);
-    code.jump(0x55, 1, 0, 0, To::Next);
-    code.put(0x62, 0, 0, 4, 1);
-    code.put(0x63, 10, 7, -8, 0);
+    code.put(READ_32, 1, 0, 4, 0);
+    code.jump(JUMP_IF_NOT_EQUAL_NUMBER, 1, 0, 0, To::Next);
+    code.put(WRITE_32_NUMBER, 0, 0, 4, 1);
+    code.put(WRITE_32, 10, 7, -8, 0);
     code.look_up(sums, -8, To::Next);
     code.count(BLOCK);
     code.tell(ring, To::Next);
     code.label(To::Next);
-    code.put(0x61, 1, 6, layout.next_pid, 0);
-    code.put(0x63, 10, 1, -4, 0);
+    code.put(READ_32, 1, 6, layout.next_pid, 0);
+    code.put(WRITE_32, 10, 1, -4, 0);
     code.look_up(threads, -4, To::End);
-    code.put(0xbf, 8, 0, 0, 0);
-    code.put(0x61, 1, 8, 4, 0);
-    code.put(0x61, 3, 8, 0, 0);
-    code.put(0x62, 8, 0, 4, 0);
-    code.put(0x63, 8, 7, 0, 0);
-    code.jump(0x55, 1, 0, 0, To::Unblock);
-    code.jump(0x1d, 3, 7, 0, To::End);
+    code.put(MOVE, 8, 0, 0, 0);
+    code.put(READ_32, 1, 8, 4, 0);
+    code.put(READ_32, 3, 8, 0, 0);
+    code.put(WRITE_32_NUMBER, 8, 0, 4, 0);
+    code.put(WRITE_32, 8, 7, 0, 0);
+    code.jump(JUMP_IF_NOT_EQUAL_NUMBER, 1, 0, 0, To::Unblock);
+    code.jump(JUMP_IF_EQUAL, 3, 7, 0, To::End);
     // It has come from another CPU although it did not wait.
-    code.put(0x63, 10, 3, -8, 0);
+    code.put(WRITE_32, 10, 3, -8, 0);
     code.look_up(sums, -8, To::End);
     code.count(BLOCK);
     code.tell(ring, To::Unblock);
     code.label(To::Unblock);
-    code.put(0x63, 10, 7, -8, 0);
+    code.put(WRITE_32, 10, 7, -8, 0);
     code.look_up(sums, -8, To::End);
     code.count(UNBLOCK);
     code.label(To::End);
-    code.put(0xb7, 0, 0, 0, 0);
-    code.put(0x95, 0, 0, 0, 0);
+    code.put(MOVE_NUMBER, 0, 0, 0, 0);
+    code.put(EXIT, 0, 0, 0, 0);
     code.finish()
 }
 
@@ -228,9 +257,12 @@ mod tests {
         let layout = Layout::of(FORMAT).unwrap();
         assert_eq!(layout, Layout { prev_pid: 24, prev_state: 32, next_pid: 56 });
         let code = program(layout, 3, 4, 5);
-        assert_eq!(code.last(), Some(&0x95));
+        assert_eq!(code.last(), Some(&u64::from(EXIT)));
         for (place, word) in code.iter().enumerate() {
-            if matches!(*word as u8, 0x15 | 0x55 | 0x1d | 0x65) {
+            if matches!(
+                *word as u8,
+                JUMP_IF_EQUAL_NUMBER | JUMP_IF_NOT_EQUAL_NUMBER | JUMP_IF_EQUAL | JUMP_IF_GREATER_NUMBER
+            ) {
                 let target = place + 1 + (word >> 16) as u16 as usize;
                 assert!(target > place + 1 && target < code.len(), "{place}");
             }

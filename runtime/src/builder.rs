@@ -106,13 +106,6 @@ impl Builder {
         self
     }
 
-    /// With user-monitored threads: leaders are woken only when a CPU has nothing to run and no worker of it can go on, not by each wait (UMT_IDLE). The first runtime
-    /// of a process that uses its counters decides.
-    pub fn idle_only(mut self, idle_only: bool) -> Builder {
-        self.counting = if idle_only { Counting::IdleOnly } else { Counting::EachEvent };
-        self
-    }
-
     pub fn policy(mut self, policy: Policy) -> Builder {
         self.policy = policy;
         self
@@ -178,10 +171,10 @@ impl Builder {
                 }
             },
         };
-        let monitor = match (&counted, self.counting) {
-            (None, _) => Monitor::Nobody,
-            (Some(_), Counting::Bpf) => Monitor::Bpf,
-            (Some(_), _) => Monitor::Kernel,
+        let (monitor, counted) = match counted {
+            None => (Monitor::Nobody, None),
+            Some((Counting::Bpf, cpus)) => (Monitor::Bpf, Some(cpus)),
+            Some((_, cpus)) => (Monitor::Kernel, Some(cpus)),
         };
         let groups = topology::groups(&numbers);
         let cpu = |(number, group): (&usize, &usize)| {

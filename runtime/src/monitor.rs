@@ -16,9 +16,8 @@ pub(crate) enum Monitor {
     Test,
 }
 
-#[cfg(test)]
+/// What an event adds to the sums of a CPU.
 pub(crate) const BLOCK: u64 = 1;
-#[cfg(test)]
 pub(crate) const UNBLOCK: u64 = 1 << 32;
 
 impl Monitor {

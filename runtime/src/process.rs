@@ -24,6 +24,7 @@ use std::{
 struct Process {
     /// A child of fork has the descriptors, but no counters.
     id: u32,
+    counting: Counting,
     /// All CPUs of the machine.
     cpus: Vec<Arc<Cpu>>,
 }
@@ -33,11 +34,11 @@ static RUNTIMES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// How many there are in [`RUNTIMES`].
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// All CPUs of the machine with their counters, by their numbers. How they count is said by who asks first.
-pub(crate) fn cpus(counting: Counting) -> io::Result<Vec<Arc<Cpu>>> {
+/// All CPUs of the machine with their counters, by their numbers, and how these count: as who asked first wanted.
+pub(crate) fn cpus(counting: Counting) -> io::Result<(Counting, Vec<Arc<Cpu>>)> {
     let mut process = lock(&PROCESS);
     if let Some(process) = process.as_ref().filter(|process| process.id == std::process::id()) {
-        return Ok(process.cpus.clone());
+        return Ok((process.counting, process.cpus.clone()));
     }
     let counters: Vec<Counter> = match counting {
         Counting::Bpf => {
@@ -50,12 +51,16 @@ pub(crate) fn cpus(counting: Counting) -> io::Result<Vec<Arc<Cpu>>> {
             files.map(counter).collect::<io::Result<_>>()?
         }
     };
-    let groups = topology::groups(&(0..counters.len()).collect::<Vec<_>>());
+    let groups = match counting {
+        // They have one ring buffer, which one leader empties.
+        Counting::Bpf => vec![0; counters.len()],
+        _ => topology::groups(&(0..counters.len()).collect::<Vec<_>>()),
+    };
     let cpus = counters.into_iter().zip(groups).enumerate();
     let cpus = cpus.map(|(number, (counter, group))| Arc::new(Cpu::new(number, group, Some(counter))));
     let cpus: Vec<Arc<Cpu>> = cpus.collect();
-    *process = Some(Process { id: std::process::id(), cpus: cpus.clone() });
-    Ok(cpus)
+    *process = Some(Process { id: std::process::id(), counting, cpus: cpus.clone() });
+    Ok((counting, cpus))
 }
 
 /// A runtime that uses counters begins.

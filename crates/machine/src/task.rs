@@ -15,7 +15,7 @@ pub trait Spawner: Send + Sync {
     /// Starts `task`, which runs to its end.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
-    /// The same on the CPU that says this: for a task that does little, and that this CPU wakes. To ask another CPU would take longer than the work.
+    /// The same, and the task stays on this CPU as long as it runs: for work that the caller waits for, or that this CPU's device wakes. To ask another CPU would take longer.
     fn spawn_here(&self, task: BoxFuture<'static, ()>) {
         self.spawn(task);
     }
@@ -102,7 +102,7 @@ pub async fn join_all<T>(futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
 }
 
 /// Runs `work` to its end as a task of the kernel, even if the caller stops waiting: its thread may be killed, and what
-/// was begun must not stay half done. Starts when the caller waits, on its CPU, which it leaves then. (No `async fn`: `work` is to be in the task only, or futures that
+/// was begun must not stay half done. Begins when the caller waits, and stays on the CPU that called this. (No `async fn`: `work` is to be in the task only, or futures that
 /// contain this one become as big as what they wait for.)
 pub fn to_completion<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
     spawner: &dyn Spawner,

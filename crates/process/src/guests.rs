@@ -1,13 +1,12 @@
-//! Threads of one process that talk much through what a kernel has come there.
+//! Brings the threads of one process to the kernel whose pipes, sockets or futexes they wake each other through.
 //!
 //! Problem: each thread is placed when it is born, where it finds a CPU. If they talk through sockets or pipes, these are on one kernel, and all that the
-//! others say costs messages. Forty threads that are spread over two kernels of one CPU (hackbench) take seven times as long as on one of them. As a
-//! rule many talk with many, so no pair stands out (pairs.rs), and that one of them comes is of no use.
+//! others say costs messages. As a rule many talk with many, so no pair stands out (pairs.rs), and that one of them comes is of no use.
 //!
 //! Idea: the same for all of them together. The kernel that has what they talk through counts how often each thread of another kernel wakes somebody
 //! there or is woken (`sched/src/talk.rs`): a guest. Where it has threads of the same process itself, it adds up from look to look what the guests'
 //! wakes cost, less twice what its CPUs would lack if they came: they were spread to use more CPUs, and have those back only after a while. When
-//! that has reached the cost of all the moves, all of them come. A futex, too, is on one kernel, and counts as what is talked through: threads that meet at
+//! that has reached the cost of all the moves, all come that have talked at least ten times in that look and whose affinity and files allow it. A futex, too, is on one kernel, and counts as what is talked through: threads that meet at
 //! barriers come together only if they wait most of the time.
 //!
 //! Dangerous: two deciders, as in pairs.rs. So all threads of the process that are here are marked before the first one is asked to come: the balancer leaves
@@ -159,7 +158,7 @@ mod tests {
 
     #[test]
     fn threads_that_wake_halted_cpus_all_the_time_come_also_where_a_cpu_is_lacking() {
-        // hackbench, 100 ms of two kernels of one CPU, both full.
+        // 40 wakes a millisecond, a quarter of them with doorbells; both kernels are full.
         assert!(saves(4000, 1100, 95, 95, 1) >= 50);
         assert!(saves(4000, 1100, 50, 50, 2) >= 400);
     }

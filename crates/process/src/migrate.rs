@@ -161,8 +161,7 @@ impl Thread {
             if self.is_reserved() {
                 drop(presence);
                 self.act_for(self.actor());
-                // It is monitored again before it is in user mode.
-                self.note_descheduled();
+                // That has it looked at before it is in user mode, and monitored again.
                 return false;
             }
             let state = self.pack();

@@ -22,8 +22,8 @@
 //! more CPUs, and share its memory. Those come together, or not at all (guests.rs).
 //!
 //! Dangerous: two deciders. [`System::balance`] relieves this kernel, and the wakes bring the thread here again, for ever. So both of a pair that came
-//! together are marked ([`Gathered`]), and the marks travel with them: neither is relieved for [`AGAIN_NS`], twice as long each time the
-//! thread has come, and neither comes to another within [`AGAIN_NS`] of its last move. The other two are kernels that decide at the same moment:
+//! together are marked ([`Gathered`]), and the marks travel with them: neither is relieved, and neither comes to another, for [`AGAIN_NS`] after its last move, twice
+//! as long each time the thread has come ([`stay`]). The other two are kernels that decide at the same moment:
 //!
 //! ```text
 //!   K1 has a pipe: b is to come        K2 has another: a is to come
@@ -116,15 +116,19 @@ fn mostly_talks(wakes: u32, waits: u64) -> bool {
     2 * u64::from(wakes) >= waits
 }
 
+/// How long a thread stays where it has come together with others.
+fn stay(gathered: Gathered) -> u64 {
+    AGAIN_NS << gathered.times.saturating_sub(1).min(MOST_DOUBLED)
+}
+
 /// Whether a thread may come together with another: it never has, or has not moved lately.
 fn may_gather(gathered: Gathered, here_since: u64, now: u64) -> bool {
-    gathered.times == 0 || now.saturating_sub(gathered.at.max(here_since)) >= AGAIN_NS
+    gathered.times == 0 || now.saturating_sub(gathered.at.max(here_since)) >= stay(gathered)
 }
 
 /// Whether a thread that has come together with another stays for that.
 pub(crate) fn stays_gathered(gathered: Gathered, now: u64) -> bool {
-    let doubled = gathered.times.saturating_sub(1).min(MOST_DOUBLED);
-    gathered.times > 0 && now.saturating_sub(gathered.at) < AGAIN_NS << doubled
+    gathered.times > 0 && now.saturating_sub(gathered.at) < stay(gathered)
 }
 
 impl Pairs {
@@ -235,13 +239,14 @@ impl System {
     pub(crate) fn talker_here(&self, thread: Pid, from: KernelId) -> Option<Talker> {
         let thread = self.thread(thread).filter(|thread| !thread.is_away())?;
         let usage = thread.usage();
+        let may_come = thread.may_leave_for(from);
         Some(Talker {
             process: thread.process.id,
             used_ns: usage.cpu_ns(),
             waits: usage.voluntary_switches,
             pages: usage.minor_faults,
-            may_come: thread.may_leave_for(from) && thread.works_alone(usage.cpu_ns()),
-            may_come_with_others: thread.may_leave_for(from),
+            may_come: may_come && thread.works_alone(usage.cpu_ns()),
+            may_come_with_others: may_come,
             leaves_pipes: thread.process.files().leave_pipes(),
         })
     }

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use messages::inspect::RunState;
 
 impl Thread {
-    /// What it is doing. A suspended thread that waits neither in [`Thread::interruptible`] nor in [`Thread::unless_killed`], nor for what is on a disk
-    /// ([`Thread::waits`]), counts as running: then this or another kernel is at work for it.
+    /// What it is doing. A suspended thread that waits neither in [`Thread::interruptible`] nor in [`Thread::unless_killed`], nor for a disk
+    /// (`waits` in fsync and its like, `fetches` in a fault), counts as running: then this or another kernel is at work for it.
     pub fn run_state(&self) -> RunState {
         // A record without a program, which waits for ever.
         if self.tid == INIT {

@@ -354,16 +354,6 @@ impl System {
         let entry = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
         entry.clone().downcast().unwrap_or_default()
     }
-
-    /// Main threads of the processes of a group that are at home here.
-    pub fn members_of_group(&self, group: Pid) -> Vec<Pid> {
-        let processes = self.processes.lock();
-        let members = processes.values().filter(|process| process.is_home());
-        members
-            .filter(|process| process.with_shared(|shared| shared.group == group))
-            .map(|process| process.id)
-            .collect()
-    }
 }
 
 /// Ids of this kernel's range. The ranges split Linux's largest pid_max (2^22) evenly.

@@ -257,18 +257,14 @@ impl Thread {
 
     /// Whether it has lost its CPU since the last call. (The first call answers yes.)
     pub fn was_descheduled(&self) -> bool {
-        // Only the CPU that runs the thread takes it back.
-        let was = self.descheduled.load(Relaxed);
-        if was {
-            self.descheduled.store(false, Relaxed);
-        }
-        was
+        // Pairs with `note_descheduled`: what another CPU changed before it said so is seen.
+        self.descheduled.load(Relaxed) && self.descheduled.swap(false, AcqRel)
     }
 
     /// Makes [`Thread::was_descheduled`] say yes the next time. If another CPU calls it and then flushes the table, the thread
     /// runs no more user code before that is asked.
     pub fn note_descheduled(&self) {
-        self.descheduled.store(true, Relaxed);
+        self.descheduled.store(true, Release);
     }
 
     /// How its state says that it is scheduled.

@@ -13,10 +13,11 @@ impl Scheduler {
         if self.actor() == Actor::NOBODY {
             return self.spawn_on(self.here(), work);
         }
-        local.deferred.lock().push(work);
-        if !local.defers.swap(true, Relaxed) {
+        let mut deferred = local.deferred.lock();
+        if deferred.is_empty() {
             self.deferring.fetch_add(1, Relaxed);
         }
+        deferred.push(work);
     }
 
     /// Begins what was deferred on this CPU. What has to wait goes on as a task.
@@ -30,12 +31,11 @@ impl Scheduler {
 
     #[cold]
     fn begin_deferred_here(self: &Arc<Self>) {
-        let local = &self.locals[self.here()];
-        if !local.defers.swap(false, Relaxed) {
+        let deferred = core::mem::take(&mut *self.locals[self.here()].deferred.lock());
+        if deferred.is_empty() {
             return;
         }
         self.deferring.fetch_sub(1, Relaxed);
-        let deferred = core::mem::take(&mut *local.deferred.lock());
         let actor = self.actor();
         // What this defers in turn is a task.
         self.set_actor(Actor::NOBODY);

@@ -38,8 +38,6 @@ pub(crate) struct Local {
     pub published: AtomicUsize,
     /// Work of the thread that runs here, for before it goes back to user mode ([`crate::Scheduler::defer`]).
     pub deferred: Lock<Vec<BoxFuture<'static, ()>>>,
-    /// There is some. Only this CPU uses it.
-    pub defers: AtomicBool,
     /// The hardware's alarm, as far as this CPU knows; NEVER: none.
     pub alarm: AtomicU64,
     pub idle_ns: AtomicU64,
@@ -71,7 +69,6 @@ impl Local {
             load: AtomicUsize::new(0),
             published: AtomicUsize::new(usize::MAX),
             deferred: Lock::default(),
-            defers: AtomicBool::new(false),
             alarm: AtomicU64::new(NEVER),
             idle_ns: AtomicU64::new(0),
             turns: AtomicU64::new(0),

@@ -49,7 +49,7 @@ pub struct Scheduler {
     pub(crate) deferring: AtomicUsize,
     /// A task of this kernel makes pages that are charged to a group, or has done so.
     has_payers: AtomicBool,
-    /// [`Cpu::alarm_ends_user_mode`]
+    /// Whether an alarm that is due ends user mode on CPUs of this kind ([`Cpu::alarm_ends_user_mode`]).
     alarm_ends_user_mode: bool,
 }
 
@@ -105,7 +105,8 @@ impl Scheduler {
 
     /// Starts kernel work that stays on one CPU, by its index.
     pub fn spawn_on(self: &Arc<Self>, cpu: usize, task: impl Future<Output = ()> + Send + 'static) {
-        self.start(Class::Kernel, NOBODY, 1 << cpu, Box::pin(task));
+        // Beyond 63 any CPU takes it.
+        self.start(Class::Kernel, NOBODY, 1u64.checked_shl(cpu as u32).unwrap_or(u64::MAX), Box::pin(task));
     }
 
     pub(crate) fn start(
@@ -166,7 +167,8 @@ impl Scheduler {
     }
 
     fn set_payer_of(&self, local: &Local, payer: GroupId) {
-        if !payer.is_root() {
+        // Looked at first: all CPUs read this line.
+        if !payer.is_root() && !self.has_payers.load(Relaxed) {
             self.has_payers.store(true, Relaxed);
         }
         local.payer.store(payer.0.into(), Relaxed);

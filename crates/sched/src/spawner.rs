@@ -16,7 +16,7 @@ impl Spawner for KernelTasks {
     }
 
     fn spawn_here(&self, task: BoxFuture<'static, ()>) {
-        self.0.start(Class::Kernel, NOBODY, 1u64.checked_shl(self.0.here() as u32).unwrap_or(u64::MAX), task);
+        self.0.spawn_on(self.0.here(), task);
     }
 
     fn spawn_for(&self, actor: Actor, payer: GroupId, task: BoxFuture<'static, ()>) {

@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(taken.iter().map(|pair| pair.of).collect::<Vec<_>>(), [[a, b]]);
     }
 
-    /// hackbench: each of twenty talks with each of twenty, half of them elsewhere.
+    /// Each of twenty talks with each of twenty, half of them elsewhere.
     #[test]
     fn of_many_that_talk_with_many_the_guests_are_known() {
         let talk = talk();

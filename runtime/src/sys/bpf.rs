@@ -25,42 +25,100 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-fn bpf(command: u32, attributes: &[u64]) -> Result<libc::c_long> {
-    // SAFETY: the attributes are at most as long as is said; where they have addresses, their callers' memory lives longer than the call.
+/// # Safety
+/// Addresses among the attributes are of memory that lives longer than the call, and has as many bytes as the kernel reads or writes there for this command.
+unsafe fn bpf(command: u32, attributes: &[u64]) -> Result<libc::c_long> {
+    // SAFETY: the attributes are as long as is said; the rest is the caller's.
     check(unsafe {
         libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), std::mem::size_of_val(attributes) as u32)
     })
 }
 
-fn owned(fd: libc::c_long) -> OwnedFd {
-    // SAFETY: the descriptor is new, and nobody else's.
+/// # Safety
+/// The descriptor is new, and nobody else's.
+unsafe fn owned(fd: libc::c_long) -> OwnedFd {
+    // SAFETY: as the caller says.
     unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
 }
 
-fn map(kind: u32, key: u32, value: u32, entries: u32, flags: u32) -> Result<OwnedFd> {
-    bpf(MAP_CREATE, &[pair(kind, key), pair(value, entries), pair(flags, 0)]).map(owned)
+fn map(kind: u32, (key, value): (u32, u32), entries: u32, flags: u32) -> Result<OwnedFd> {
+    // SAFETY: there are no addresses, and a map that is made has a new descriptor.
+    unsafe { bpf(MAP_CREATE, &[pair(kind, key), pair(value, entries), pair(flags, 0)]).map(|fd| owned(fd)) }
 }
 
-/// An array that can be mapped.
-pub fn array(value: u32, entries: u32) -> Result<OwnedFd> {
-    map(ARRAY, 4, value, entries, MMAPABLE)
+/// 64 bits for each thread, by its id.
+pub struct Threads(OwnedFd);
+
+impl Threads {
+    pub fn new(most: u32) -> Result<Threads> {
+        map(HASH, (4, 8), most, 0).map(Threads)
+    }
+
+    /// What a program knows it by.
+    pub fn number(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    pub fn insert(&self, thread: u32, value: u64) -> Result<()> {
+        let (key, value) = (&raw const thread as u64, &raw const value as u64);
+        // SAFETY: keys have 4 bytes and values 8, and both live until the call is over.
+        unsafe { bpf(MAP_UPDATE, &[self.0.as_raw_fd() as u64, key, value, 0]).map(drop) }
+    }
+
+    pub fn remove(&self, thread: u32) -> Result<()> {
+        // SAFETY: keys have 4 bytes, and this one lives until the call is over.
+        unsafe { bpf(MAP_DELETE, &[self.0.as_raw_fd() as u64, &raw const thread as u64]).map(drop) }
+    }
 }
 
-pub fn hash(key: u32, value: u32, entries: u32) -> Result<OwnedFd> {
-    map(HASH, key, value, entries, 0)
+/// The sums of each CPU, 64 bytes apart, which can be mapped.
+pub struct SumsArray {
+    fd: OwnedFd,
+    entries: usize,
 }
 
-pub fn ring(bytes: u32) -> Result<OwnedFd> {
-    map(RINGBUF, 0, 0, bytes, 0)
+impl SumsArray {
+    pub fn new(entries: usize) -> Result<SumsArray> {
+        Ok(SumsArray { fd: map(ARRAY, (4, 64), entries as u32, MMAPABLE)?, entries })
+    }
+
+    /// What a program knows it by.
+    pub fn number(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// The entries, for as long as the process lives.
+    pub fn map(&self) -> Result<Vec<Sums>> {
+        let start = map_memory(&self.fd, self.entries * 64, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+        // SAFETY: within the mapping, which nobody takes away; everybody changes the words as atomics.
+        Ok((0..self.entries).map(|entry| Sums(unsafe { &*start.add(entry * 64).cast::<AtomicU64>() })).collect())
+    }
 }
 
-pub fn insert(map: &OwnedFd, key: u32, value: u64) -> Result<()> {
-    let (key, value) = (&raw const key as u64, &raw const value as u64);
-    bpf(MAP_UPDATE, &[map.as_raw_fd() as u64, key, value, 0]).map(drop)
-}
+/// A ring buffer, which an epoll can wait for. Nobody reads its records.
+pub struct RingBuffer(OwnedFd);
 
-pub fn remove(map: &OwnedFd, key: u32) -> Result<()> {
-    bpf(MAP_DELETE, &[map.as_raw_fd() as u64, &raw const key as u64]).map(drop)
+impl RingBuffer {
+    pub fn new(bytes: u32) -> Result<RingBuffer> {
+        map(RINGBUF, (0, 0), bytes, 0).map(RingBuffer)
+    }
+
+    /// What a program knows it by.
+    pub fn number(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    pub fn descriptor(&self) -> Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
+    /// Both ends, for as long as the process lives.
+    pub fn map(&self) -> Result<Ring> {
+        let taken = map_memory(&self.0, PAGE, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+        let put = map_memory(&self.0, PAGE, libc::PROT_READ, PAGE)?;
+        // SAFETY: the first word of each page, which stays mapped; the kernel changes them as whole words.
+        unsafe { Ok(Ring { taken: &*taken.cast(), put: &*put.cast() }) }
+    }
 }
 
 /// A program for a tracepoint. An error has what the verifier says.
@@ -68,9 +126,11 @@ pub fn load(code: &[u64]) -> Result<OwnedFd> {
     let (licence, mut said) = (c"Dual MIT/GPL", vec![0u8; 1 << 16]);
     let (code_at, licence_at) = (code.as_ptr() as u64, licence.as_ptr() as u64);
     let attributes = [pair(TRACEPOINT, code.len() as u32), code_at, licence_at];
-    bpf(PROG_LOAD, &attributes).map(owned).map_err(|error| {
+    // SAFETY: the code is as long as is said, the licence ends with a zero, and a program that is loaded has a new descriptor.
+    unsafe { bpf(PROG_LOAD, &attributes).map(|fd| owned(fd)) }.map_err(|error| {
         let log = [pair(1, said.len() as u32), said.as_mut_ptr() as u64];
-        let _ = bpf(PROG_LOAD, &[&attributes[..], &log].concat());
+        // SAFETY: the same, and there is as much room for what the verifier says.
+        let _ = unsafe { bpf(PROG_LOAD, &[&attributes[..], &log].concat()) };
         let text = String::from_utf8_lossy(&said);
         Error::other(format!("{error}: {}", text.trim_end_matches('\0')))
     })
@@ -83,9 +143,9 @@ pub fn attach(program: &OwnedFd, tracepoint: u32) -> Result<OwnedFd> {
     let mut attributes = [0u64; 8];
     let bytes = std::mem::size_of_val(&attributes) as u32;
     (attributes[0], attributes[1], attributes[2]) = (pair(TYPE_TRACEPOINT, bytes), tracepoint.into(), 1);
-    // SAFETY: the kernel reads as many bytes as they say.
+    // SAFETY: the kernel reads as many bytes as the attributes say; the event has a new descriptor.
     let event =
-        owned(check(unsafe { libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), -1, 0, -1, CLOEXEC) })?);
+        unsafe { owned(check(libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), -1, 0, -1, CLOEXEC))?) };
     // SAFETY: both take a number.
     unsafe {
         check(libc::ioctl(event.as_raw_fd(), IOC_SET_BPF, program.as_raw_fd()).into())?;
@@ -105,14 +165,7 @@ fn map_memory(fd: &OwnedFd, bytes: usize, protection: libc::c_int, offset: usize
     }
 }
 
-/// The entries of an array of 64-byte values, for as long as the process lives.
-pub fn map_sums(array: &OwnedFd, entries: usize) -> Result<Vec<Sums>> {
-    let start = map_memory(array, entries * 64, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-    // SAFETY: within the mapping, which nobody takes away; everybody changes the words as atomics.
-    Ok((0..entries).map(|entry| Sums(unsafe { &*start.add(entry * 64).cast::<AtomicU64>() })).collect())
-}
-
-/// Both ends of a ring buffer, of which nobody reads the records.
+/// Both ends of a [`RingBuffer`].
 #[derive(Clone, Copy)]
 pub struct Ring {
     taken: &'static AtomicU64,
@@ -120,13 +173,6 @@ pub struct Ring {
 }
 
 impl Ring {
-    pub fn map(ring: &OwnedFd) -> Result<Ring> {
-        let taken = map_memory(ring, PAGE, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-        let put = map_memory(ring, PAGE, libc::PROT_READ, PAGE)?;
-        // SAFETY: the first word of each page, which stays mapped; the kernel changes them as whole words.
-        unsafe { Ok(Ring { taken: &*taken.cast(), put: &*put.cast() }) }
-    }
-
     /// All records that are there are over.
     pub fn take_all(&self) {
         self.taken.store(self.put.load(Acquire), SeqCst);

@@ -27,9 +27,9 @@ pub enum Half {
 #[derive(Default)]
 struct Count {
     value: u64,
-    /// Up to where the sums of what is counted are in it ([`EventFd::counting`]).
+    /// The two sums as far as `value` includes them ([`EventFd::counting`]).
     seen: [u32; 2],
-    /// What is not, because half of it was full.
+    /// Events that found their half at 2^32-1 and are in no answer.
     lost: u64,
 }
 
@@ -121,7 +121,7 @@ impl EventFd {
         if sum << 1 == 0 {
             drop(self.counted());
         }
-        // Who waits has registered before he looked at the sum.
+        // Pairs with `WaitUntil::poll` and `poll::wait`: they register, under the queue's lock, before they look at the sums.
         self.changes.has_waiters()
     }
 

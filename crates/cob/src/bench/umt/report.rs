@@ -61,7 +61,7 @@ impl Results {
         )
     }
 
-    /// The same system with one thread a CPU, of what has no number of threads.
+    /// For a variant that has no number of threads: the same system's variant with one thread a CPU. None for the others.
     fn baseline(&self, variant: usize) -> Option<usize> {
         let Variant { system, threads, .. } = self.variants[variant];
         let is_baseline = |other: &Variant| other.system == system && other.threads == Some(1.0);
