@@ -40,7 +40,7 @@ fn sibling(_cpu: CpuId) -> ! {
 fn work(kernel: &'static Kernel) -> ! {
     let mut patience = Patience::default();
     // `mail`: messages may lie in the lanes, and this CPU counts as polling. `turns`: of this loop, since it last took some.
-    let (mut mail, mut turns) = (false, 0);
+    let (mut mail, mut turns, mut noted) = (false, 0, false);
     loop {
         platform::accept_interrupts();
         let events = platform::take_events();
@@ -59,7 +59,10 @@ fn work(kernel: &'static Kernel) -> ! {
                 _ => turns += 1,
             }
         }
-        kernel.scheduler.note_mail(mail);
+        if mail != noted {
+            kernel.scheduler.note_mail(mail);
+            noted = mail;
+        }
         let log_waits = platform::drain_log();
         publish_load(kernel);
         kernel.system.notice_shortage();

@@ -111,6 +111,13 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// [`Call::opened`], if this kernel knows without asking.
+    pub fn opened_here(&self, fd: i32) -> Option<(Arc<dyn File>, OpenFlags)> {
+        let file = self.known(fd)?;
+        let flags = file.flags();
+        (!flags.contains(OpenFlags::PATH)).then_some((file, flags))
+    }
+
     /// The same with O_PATH: for what is done to the descriptor or by its name. (Linux: fdget_raw.)
     pub async fn file_or_name(&self, index: usize) -> Result<Arc<dyn File>> {
         self.file_or_name_at(self.int(index)).await

@@ -12,6 +12,7 @@ use crate::call::Call;
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno, UserAddr, UserRegisters, USER_END};
 use process::{Context, Thread};
+use vm::Space;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const UNREGISTER: u64 = 1;
@@ -112,6 +113,18 @@ async fn write_cpu(thread: &Arc<Thread>, at: u64, cpu: CpuFields, node: NodeFiel
     space.write(UserAddr(at).add(NODE_AT), node.as_bytes()).await
 }
 
+/// Whether the area names the CPU and no critical section, as it nearly always does when a thread that was suspended goes on. False:
+/// [`resume`] has to look.
+pub(crate) fn is_current(thread: &Arc<Thread>, space: &Space) -> bool {
+    use core::sync::atomic::Ordering::Relaxed;
+    if thread.rseq_cpu.load(Relaxed) != thread.process.system.cpu.current().0 {
+        return false;
+    }
+    let Some((at, _, _)) = thread.state.lock().rseq else { return false };
+    let mut pointer = 0u64;
+    space.table().read(UserAddr(at).add(SECTION_AT), pointer.as_mut_bytes()).is_ok() && pointer == 0
+}
+
 /// Before user mode, after the thread was suspended. An error is SIGSEGV.
 pub(crate) async fn resume(thread: &Arc<Thread>, context: &mut Context) -> Result<()> {
     use core::sync::atomic::Ordering::Relaxed;
@@ -135,11 +148,7 @@ pub(crate) async fn leave_section(thread: &Arc<Thread>, context: &mut Context) -
     let Some((at, _, signature)) = thread.state.lock().rseq else { return Ok(()) };
     let space = thread.process.space();
     let pointer_at = UserAddr(at).add(SECTION_AT);
-    // Nearly always there, and nearly always 0.
-    let mut pointer = 0u64;
-    if space.table().read(pointer_at, pointer.as_mut_bytes()).is_err() {
-        pointer = space.read_value(pointer_at).await?;
-    }
+    let pointer: u64 = space.read_value(pointer_at).await?;
     if pointer == 0 {
         return Ok(());
     }

@@ -85,16 +85,20 @@ impl Linux {
                 continue;
             }
             if thread.was_descheduled() {
-                if thread.take_overrun() {
+                let overran = thread.take_overrun();
+                if overran {
                     // In a box: it is rare, and its state would be part of every thread's.
                     Box::pin(thread.tell_overrun()).await;
                 }
-                if crate::rseq::resume(thread, &mut context).await.is_err() {
+                let is_current = crate::rseq::is_current(thread, thread.process.known_space(&mut space));
+                if !is_current && crate::rseq::resume(thread, &mut context).await.is_err() {
                     crate::signal::force(thread, &mut context, SignalInfo::kernel(Signal::SEGV)).await;
                 }
                 thread.enters_user();
-                // That took time, and maybe the CPU: look at everything once more.
-                continue;
+                if overran || !is_current {
+                    // That took time, and maybe the CPU: look at everything once more.
+                    continue;
+                }
             }
             match thread.run_user(&mut context, &mut space) {
                 // The CPU's loop looks at doorbells, devices and timers.

@@ -81,9 +81,9 @@ impl System {
         self.threads_time.iter().map(|time| time.read(now)).sum()
     }
 
-    /// A thread has been in user mode on this CPU.
-    pub(crate) fn count_user(&self, ns: u64) {
-        if let Some(counter) = self.counters.user_ns.get(self.cpu.index()) {
+    /// A thread has been in user mode on the CPU with this index.
+    pub(crate) fn count_user(&self, cpu: usize, ns: u64) {
+        if let Some(counter) = self.counters.user_ns.get(cpu) {
             counter.store(counter.load(Relaxed) + ns, Relaxed);
         }
     }

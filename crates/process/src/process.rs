@@ -148,7 +148,7 @@ impl Process {
     }
 
     /// The same without writing to lines that all its threads use.
-    pub(crate) fn known_space<'a>(&self, known: &'a mut Option<KnownSpace>) -> &'a Arc<Space> {
+    pub fn known_space<'a>(&self, known: &'a mut Option<KnownSpace>) -> &'a Arc<Space> {
         let images = self.images.load(Acquire);
         if known.as_ref().is_none_or(|known| known.images != images) {
             *known = None;

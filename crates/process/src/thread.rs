@@ -205,30 +205,30 @@ impl Thread {
         use_state(&mut fpu)
     }
 
-    /// The thread is about to be suspended: another may use the CPU's registers.
-    fn suspend(&self) {
+    /// The thread is about to be suspended on the CPU with this index: another may use the CPU's registers.
+    fn suspend(&self, cpu: usize) {
         if self.fpu_live.load(Relaxed) {
             self.cpu().fpu_save(&mut self.fpu.lock());
             self.fpu_live.store(false, Relaxed);
-            self.fpu_on.store(self.cpu().index() + 1, Relaxed);
+            self.fpu_on.store(cpu + 1, Relaxed);
         }
         self.descheduled.store(true, Relaxed);
     }
 
-    /// It has lost the CPU.
-    fn stop_account(&self) {
+    /// It has lost the CPU with this index.
+    fn stop_account(&self, cpu: usize) {
         let (system, now) = (&self.process.system, self.cpu().now());
-        system.count_user(self.account.suspended(now));
-        if let Some(time) = system.threads_time.get(self.cpu().index()) {
+        system.count_user(cpu, self.account.suspended(now));
+        if let Some(time) = system.threads_time.get(cpu) {
             time.stop(now);
         }
     }
 
-    /// It has got the CPU.
-    fn start_account(&self) {
+    /// It has got the CPU with this index.
+    fn start_account(&self, cpu: usize) {
         let now = self.cpu().now();
         self.account.resumed(now);
-        if let Some(time) = self.process.system.threads_time.get(self.cpu().index()) {
+        if let Some(time) = self.process.system.threads_time.get(cpu) {
             time.start(now);
         }
     }
@@ -543,15 +543,16 @@ impl Future for ThreadTask {
             }
         }
         let cpu = self.thread.cpu();
+        let index = cpu.index();
         self.thread.last_cpu.store(u64::from(cpu.current().0), Relaxed);
-        self.thread.start_account();
+        self.thread.start_account(index);
         // A full barrier: see `Thread::wake`.
         self.thread.polled.swap(true, SeqCst);
         let poll = self.run.as_mut().poll(context);
         self.thread.polled.store(false, Relaxed);
-        self.thread.stop_account();
+        self.thread.stop_account(index);
         if poll.is_pending() {
-            self.thread.suspend();
+            self.thread.suspend(index);
         } else {
             // A finished thread's waker would keep its task alive.
             self.thread.waker.lock().take();

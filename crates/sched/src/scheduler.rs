@@ -373,10 +373,8 @@ impl Scheduler {
     /// when their turn is over, and the CPU does not halt.
     pub fn note_mail(&self, waits: bool) {
         let local = &self.locals[self.here()];
-        if local.mail.load(Relaxed) != waits {
-            let _queue = local.queue();
-            local.mail.store(waits, Relaxed);
-        }
+        let _queue = local.queue();
+        local.mail.store(waits, Relaxed);
     }
 
     fn take(&self, here: usize, now: u64) -> Option<(Runnable, Class)> {
@@ -430,12 +428,15 @@ impl Scheduler {
         let here = self.here();
         // The common case: nothing has happened since. If the alarm is due, it ends user mode at once.
         let quiet = self.locals[here].settled.load(Relaxed) && !self.timers.is_changed(here);
-        !(quiet && self.alarm_ends_user_mode) && self.should_yield_in_kernel()
+        !(quiet && self.alarm_ends_user_mode) && self.must_yield(here)
     }
 
     /// The same for a thread that stays in the kernel, where no alarm can interrupt it.
     pub fn should_yield_in_kernel(&self) -> bool {
-        let here = self.here();
+        self.must_yield(self.here())
+    }
+
+    fn must_yield(&self, here: usize) -> bool {
         let local = &self.locals[here];
         let now = self.cpu.now();
         if local.settled.load(Relaxed) && !self.timers.is_changed(here) && now < local.alarm.load(Relaxed) {

@@ -19,7 +19,8 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use fs::{Object, ReadAhead};
 use machine::{
-    group::PageKind, Access, CountedFrame, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr,
+    group::{ChargedPage, PageKind},
+    Access, CountedFrame, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr,
 };
 use messages::vm::Fault;
 
@@ -395,8 +396,9 @@ impl Space {
             free.end = mapped.start;
             Step::Stop
         });
+        let payer = self.vm.spawner.payer();
         for near in free.pages() {
-            let Ok(page) = self.vm.charge(PageKind::Anonymous) else { return };
+            let Ok(page) = ChargedPage::new(&*self.vm.memory, payer, PageKind::Anonymous) else { return };
             let Some(frame) = self.vm.memory.alloc_spare() else { return };
             page.put_on(frame);
             let frame = self.counted(frame);

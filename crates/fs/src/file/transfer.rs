@@ -39,6 +39,14 @@ impl<'a, T> Transfer<'a, T> {
         Transfer::Later(alloc::boxed::Box::pin(future))
     }
 
+    /// What came of it, if it is done.
+    pub fn done(self) -> Option<Result<T>> {
+        match self {
+            Transfer::Done(result) => Some(result),
+            Transfer::Later(_) => None,
+        }
+    }
+
     /// Pinned, to be polled by hand. (It may be moved afterwards all the same: the future in it is in a box.)
     pub fn as_mut(&mut self) -> Pin<&mut Self>
     where

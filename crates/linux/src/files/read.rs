@@ -40,7 +40,22 @@ pub(super) async fn takes_nothing(file: &Arc<dyn File>) -> Result<bool> {
     Ok(file.changes().is_none() || Kind::of_mode(file.attributes().await?.mode).is_some())
 }
 
+/// See [`transfer::at_once`].
+fn at_once(call: &Call<'_>, offset: Option<u64>) -> Option<u64> {
+    let bytes = call.arg(2);
+    let read = transfer::at_once(call, (call.pointer(1), bytes), offset, |file, flags, program, access| {
+        match flags.readable() {
+            true => file.read_into(Destination::User(program, bytes as usize), access).done(),
+            false => None,
+        }
+    });
+    Some(read? as u64)
+}
+
 pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
+    if let Some(read) = at_once(call, None) {
+        return Ok(read);
+    }
     let file = readable(call, None).await?;
     let segments = single(call.pointer(1), call.arg(2))?;
     if call.arg(2) == 0 && !takes_nothing(&file).await? {
@@ -53,6 +68,9 @@ pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn pread64(call: &mut Call<'_>) -> Result<u64> {
     let offset = position(call.arg(3))?;
+    if let Some(read) = at_once(call, Some(offset)) {
+        return Ok(read);
+    }
     let file = readable(call, Some(offset)).await?;
     into(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await
 }

@@ -7,15 +7,15 @@
 
 use super::{
     socket::timeout::{self, Direction},
-    vector::Segment,
+    vector::{check_end, single, Segment},
 };
 use crate::call::Call;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::ops::Range;
 use fs::{
-    file::{Requester, Transfer, UserBuffer},
+    file::{Access, Patience, Requester, Transfer, UserBuffer},
     remote::loan::Loan,
-    Caller, File,
+    Caller, File, OpenFlags,
 };
 use machine::{
     account::{Charge, OverLimit, Resource},
@@ -160,6 +160,29 @@ impl<'a> ProgramBuffer<'a> {
             (self.at, self.left, self.rest) = (next.at, next.len, rest);
         }
     }
+}
+
+/// A read or write of `bytes` bytes at `at` as most are: of a file that this kernel has, between it and memory that is there, done without waiting.
+/// `begin` begins it with the file, its flags, the memory and the access. How many bytes were moved. None: it takes more than that, or fails; nothing has been done.
+#[inline]
+pub(super) fn at_once(
+    call: &Call<'_>,
+    (at, bytes): (UserAddr, u64),
+    offset: Option<u64>,
+    begin: impl FnOnce(&dyn File, OpenFlags, &mut ProgramBuffer<'_>, Access<'_>) -> Option<Result<usize>>,
+) -> Option<usize> {
+    let (file, flags) = call.opened_here(call.int(0))?;
+    // What is read or written directly may need more (`make_present`); nothing at all may be an error.
+    let takes_more = bytes == 0 || bytes > STEP as u64 || flags.contains(OpenFlags::DIRECT);
+    if takes_more || offset.is_some() && file.changes().is_some() {
+        return None;
+    }
+    let segments = single(at, bytes).ok()?;
+    check_end(offset, bytes as usize).ok()?;
+    let (space, asking) = (call.space(), LazyCaller::new(call));
+    let mut program = ProgramBuffer::new(&space, &segments, 0);
+    let access = Access { at: offset, patience: Patience::Tries, ..Access::by(&asking) };
+    begin(&*file, flags, &mut program, access)?.ok()
 }
 
 /// Makes the memory present that the next `bytes` bytes from byte `done` of the buffers on are to be put to, as far as there is such memory: a disk that is read past the cache would be

@@ -33,20 +33,40 @@ async fn writable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>>
     }
 }
 
+/// See [`transfer::at_once`]. It may be fewer bytes than the call wants.
+fn at_once(call: &Call<'_>, offset: Option<u64>) -> Option<usize> {
+    if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
+        return None;
+    }
+    let bytes = call.arg(2);
+    transfer::at_once(call, (call.pointer(1), bytes), offset, |file, flags, program, access| match flags.writable() {
+        true => file.write_from(Source::User(program, bytes as usize), access).done(),
+        false => None,
+    })
+}
+
 pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
+    let done = match at_once(call, None) {
+        Some(written) if written as u64 == call.arg(2) => return Ok(written as u64),
+        written => written.unwrap_or(0),
+    };
     let file = writable(call, None).await?;
     let segments = single(call.pointer(1), call.arg(2))?;
     if call.arg(2) == 0 && !takes_nothing(&file).await? {
         let caller = call.caller();
         return Ok(call.end_of(&file, file.write_from(Source::Kernel(&[]), Access::by(&caller))).await? as u64);
     }
-    from(call, &file, &segments, None).await
+    rest_from(call, &file, &segments, None, done).await
 }
 
 pub(crate) async fn pwrite64(call: &mut Call<'_>) -> Result<u64> {
     let offset = position(call.arg(3))?;
+    let done = match at_once(call, Some(offset)) {
+        Some(written) if written as u64 == call.arg(2) => return Ok(written as u64),
+        written => written.unwrap_or(0),
+    };
     let file = writable(call, Some(offset)).await?;
-    from(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await
+    rest_from(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset), done).await
 }
 
 pub(crate) async fn writev(call: &mut Call<'_>) -> Result<u64> {
@@ -106,15 +126,29 @@ pub(crate) async fn from(
     segments: &[Segment],
     offset: Option<u64>,
 ) -> Result<u64> {
+    rest_from(call, file, segments, offset, 0).await
+}
+
+/// The same if `done` bytes of it have been written.
+async fn rest_from(
+    call: &Call<'_>,
+    file: &Arc<dyn File>,
+    segments: &[Segment],
+    offset: Option<u64>,
+    mut done: usize,
+) -> Result<u64> {
     let mut wanted = total(segments);
     if wanted == 0 && file.changes().is_some() {
         return Ok(0);
     }
     check_end(offset.filter(|offset| *offset != APPEND_AT), wanted)?;
-    if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
+    if done > 0 && takes_once(file).await? {
+        return Ok(done as u64);
+    }
+    if done == 0 && call.process().limit(RLIMIT_FSIZE) != u64::MAX {
         wanted = within_limit(call, file, offset, wanted).await?;
     }
-    let (space, asking, mut done) = (call.space(), LazyCaller::new(call), 0);
+    let (space, asking) = (call.space(), LazyCaller::new(call));
     let access = Access { at: offset, ..Access::by(&asking) };
     while done < wanted {
         let (step, _charge) = transfer::step_of_write(call, &**file, wanted - done);

@@ -44,11 +44,13 @@ impl<H: Hardware> Table<H> {
         mut step: impl FnMut(&H, UserAddr, usize, usize) -> Result<bool, UserFault>,
     ) -> Result<(), UserFault> {
         let usable = bytes.min(USER_END.saturating_sub(start.0) as usize);
-        for done in (0..usable).step_by(CHUNK) {
+        let mut done = 0;
+        while done < usable {
             let len = CHUNK.min(usable - done);
             if self.stay(|hardware| step(hardware, start.add(done), done, len))? {
                 return Ok(());
             }
+            done += len;
         }
         match usable == bytes {
             true => Ok(()),
