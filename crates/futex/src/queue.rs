@@ -12,10 +12,11 @@ use alloc::{
     boxed::Box,
     collections::{BTreeMap, VecDeque},
     sync::Arc,
-    vec::Vec,
+    vec::{self, Vec},
 };
 use core::{
     future::Future,
+    option,
     pin::Pin,
     sync::atomic::AtomicU64,
     task::{Context, Poll, Waker},
@@ -32,10 +33,14 @@ use messages::{
 
 /// Words hash onto this many locks, so that unrelated futexes don't meet on one.
 const BUCKETS: usize = 64;
+/// An empty queue with room for so many is used again.
+const KEPT: usize = 8;
 
 #[derive(Default)]
 struct Bucket {
     queues: HashMap<FutexKey, VecDeque<Arc<Waiter>>>,
+    /// An empty queue, for the next word: most waits are the only one of their word.
+    spare: VecDeque<Arc<Waiter>>,
     held: HashMap<FutexKey, Hold>,
 }
 
@@ -135,7 +140,7 @@ impl Queues {
         bucket.check_free(&key, false)?;
         check()?;
         let waiter = Waiter::new(of, key, bitset, lock);
-        bucket.queues.entry(key).or_default().push_back(waiter.clone());
+        bucket.push(key, waiter.clone());
         Ok(QueuedWaiter { queues: self, waiter, done: false })
     }
 
@@ -213,7 +218,7 @@ impl Queues {
                 let mut state = waiter.state.lock();
                 if !state.left {
                     state.key = *to;
-                    two.bucket(to).queues.entry(*to).or_default().push_back(waiter.clone());
+                    two.bucket(to).push(*to, waiter.clone());
                 }
             }
         }
@@ -258,9 +263,20 @@ impl Bucket {
         }
     }
 
+    fn push(&mut self, key: FutexKey, waiter: Arc<Waiter>) {
+        self.queues.entry(key).or_insert_with(|| core::mem::take(&mut self.spare)).push_back(waiter);
+    }
+
+    /// The queue of this word is empty.
+    fn remove(&mut self, key: &FutexKey) {
+        if let Some(queue) = self.queues.remove(key).filter(|queue| queue.capacity() <= KEPT) {
+            self.spare = queue;
+        }
+    }
+
     /// Takes out those to be woken.
-    fn wake(&mut self, key: &FutexKey, count: u32, bitset: u32) -> Result<Vec<Arc<Waiter>>, Errno> {
-        let mut woken = Vec::new();
+    fn wake(&mut self, key: &FutexKey, count: u32, bitset: u32) -> Result<Woken, Errno> {
+        let mut woken = Woken::default();
         self.check_locks(key, count, bitset, None)?;
         self.take(key, count, bitset, || Some(Waited::Woken), |waiter, _| woken.push(waiter));
         Ok(woken)
@@ -304,20 +320,47 @@ impl Bucket {
             false
         });
         if queue.is_empty() {
-            self.queues.remove(key);
+            self.remove(key);
         }
     }
 }
 
+/// Waiters whose wait is over. Most often it is one, for which nothing is allocated.
+#[derive(Default)]
+struct Woken {
+    first: Option<Arc<Waiter>>,
+    others: Vec<Arc<Waiter>>,
+}
+
+impl Woken {
+    fn push(&mut self, waiter: Arc<Waiter>) {
+        match self.first {
+            None => self.first = Some(waiter),
+            Some(_) => self.others.push(waiter),
+        }
+    }
+}
+
+impl IntoIterator for Woken {
+    type Item = Arc<Waiter>;
+    type IntoIter = core::iter::Chain<option::IntoIter<Arc<Waiter>>, vec::IntoIter<Arc<Waiter>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.others)
+    }
+}
+
 /// Tells those whose wait is over; how many they are.
-fn wake_all(waiters: Vec<Arc<Waiter>>) -> u32 {
-    for waiter in &waiters {
+fn wake_all(waiters: impl IntoIterator<Item = Arc<Waiter>>) -> u32 {
+    let mut count = 0;
+    for waiter in waiters {
+        count += 1;
         let waker = waiter.state.lock().waker.take();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
-    waiters.len() as u32
+    count
 }
 
 /// A place in a queue; dropping it leaves the queue. A wake that came but was not seen before the drop (the
@@ -367,7 +410,7 @@ impl Drop for QueuedWaiter<'_> {
                 if let Some(queue) = bucket.queues.get_mut(&key) {
                     queue.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
                     if queue.is_empty() {
-                        bucket.queues.remove(&key);
+                        bucket.remove(&key);
                     }
                 }
             }

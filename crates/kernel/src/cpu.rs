@@ -39,6 +39,7 @@ fn sibling(_cpu: CpuId) -> ! {
 
 fn work(kernel: &'static Kernel) -> ! {
     let mut patience = Patience::default();
+    let here = kernel.system.cpu.index();
     // `mail`: messages may lie in the lanes, and this CPU counts as polling. `turns`: of this loop, since it last took some.
     let (mut mail, mut turns, mut noted) = (false, 0, false);
     loop {
@@ -64,15 +65,16 @@ fn work(kernel: &'static Kernel) -> ! {
             noted = mail;
         }
         let log_waits = platform::drain_log();
-        publish_load(kernel);
+        publish_load(kernel, here);
         kernel.system.notice_shortage();
         kernel.system.look_for_pairs();
-        if kernel.scheduler.has_waiting() {
-            kernel.system.balance();
+        let now = kernel.system.now();
+        if kernel.scheduler.has_waiting(here) {
+            kernel.system.balance(now);
         } else {
             kernel.system.relax();
         }
-        if kernel.scheduler.turn() {
+        if kernel.scheduler.turn_at(here, now) {
             continue;
         }
         kernel.system.vm.send_frames_home(1);
@@ -146,7 +148,7 @@ fn attend(kernel: &'static Kernel, budget: usize) -> bool {
         }
     }
     let left = !kernel.endpoint.stop_polling();
-    publish_load(kernel);
+    publish_load(kernel, kernel.system.cpu.index());
     left
 }
 
@@ -158,9 +160,9 @@ pub fn look_again() {
     }
 }
 
-/// Puts this kernel's load on the board. Written only if it changed: the others read the line.
-pub fn publish_load(kernel: &Kernel) {
-    let Some(mut load) = kernel.scheduler.changed_worth() else { return };
+/// Puts this kernel's load on the board, for the CPU with this index. Written only if it changed: the others read the line.
+fn publish_load(kernel: &Kernel, here: usize) {
+    let Some(mut load) = kernel.scheduler.changed_worth(here) else { return };
     let entry = &board::entry(kernel.system.kernel).pulse.0.load;
     loop {
         entry.store(load as u32, SeqCst);

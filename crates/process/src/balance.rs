@@ -138,8 +138,8 @@ impl System {
     }
 
     /// Called by a CPU on which threads wait: may send one of them to another kernel.
-    pub fn balance(&self) {
-        let (now, balance) = (self.now(), &self.placing.balance);
+    pub fn balance(&self, now: u64) {
+        let balance = &self.placing.balance;
         balance.pressed.store(true, Relaxed);
         let waited = balance.pressure.lock().note(now, true);
         let due = balance.next_look.load(Relaxed);

@@ -198,8 +198,8 @@ fn sleeping_threads_are_no_load_and_pinned_work_stays() {
         assert!(!bench.turn(4) && bench.turn(5));
     }
     assert!(bench.took().iter().all(|ran| *ran == (7, 5)));
-    assert_eq!(bench.scheduler.changed_worth(), Some(0));
-    assert_eq!(bench.scheduler.changed_worth(), None);
+    assert_eq!(bench.scheduler.changed_worth(0), Some(0));
+    assert_eq!(bench.scheduler.changed_worth(0), None);
 }
 
 #[test]

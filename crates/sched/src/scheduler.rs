@@ -280,10 +280,14 @@ impl Scheduler {
 
     /// Wakes due timers and runs one task; false if there was none.
     pub fn turn(self: &Arc<Self>) -> bool {
-        let here = self.here();
+        self.turn_at(self.here(), self.cpu.now())
+    }
+
+    /// The same for who knows the index of this CPU and the time.
+    pub fn turn_at(self: &Arc<Self>, here: usize, now: u64) -> bool {
         let local = &self.locals[here];
         local.alarm.store(NEVER, Relaxed);
-        let now = self.wake_sleepers(here, self.cpu.now());
+        let now = self.wake_sleepers(here, now);
         let has_deadlines = self.has_deadlines.load(Relaxed);
         if has_deadlines {
             self.gather_due(here);
@@ -539,15 +543,15 @@ impl Scheduler {
 
     /// [`Scheduler::worth`], if the part of this CPU has changed since this was last asked here: siblings'
     /// lines are not read without need.
-    pub fn changed_worth(&self) -> Option<usize> {
-        let local = &self.locals[self.here()];
+    pub fn changed_worth(&self, here: usize) -> Option<usize> {
+        let local = &self.locals[here];
         let own = local.load.load(Relaxed);
         (local.published.swap(own, Relaxed) != own).then(|| self.worth())
     }
 
-    /// Does a thread wait for this CPU?
-    pub fn has_waiting(&self) -> bool {
-        threads(self.locals[self.here()].load.load(Relaxed)) > 1
+    /// Does a thread wait for the CPU with this index?
+    pub fn has_waiting(&self, cpu: usize) -> bool {
+        threads(self.locals[cpu].load.load(Relaxed)) > 1
     }
 
     /// sched_yield: lets the others of its class run, as far as that class does.

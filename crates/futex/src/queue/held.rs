@@ -80,7 +80,7 @@ impl Queues {
     pub fn arrive(&self, key: &FutexKey, waiters: &[MovedWaiter], is_alive: impl Fn(KernelId) -> bool) {
         let mut bucket = self.bucket(key).lock();
         let mut arrived = self.arrived.lock();
-        let Bucket { queues, held } = &mut *bucket;
+        let Bucket { queues, held, .. } = &mut *bucket;
         // Without a hold its operation's kernel has died, and nobody waits for them to arrive.
         let Some(hold) = held.get(key) else { return };
         for moved in waiters.iter().filter(|moved| !hold.left.contains(&moved.ticket) && is_alive(moved.of)) {

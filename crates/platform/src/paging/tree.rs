@@ -218,8 +218,7 @@ impl Tree {
         }
         let reach = 1u64 << (LEVEL_BITS * level);
         let first = start & !(reach - 1);
-        for (number, entry) in entries.iter().enumerate() {
-            let Some(below) = below(entry) else { continue };
+        for (number, below) in tables(entries) {
             let at = Page(first + number as u64 * reach);
             let part = PageRange::new(at, at.add(reach)).intersect(range);
             if !self.walk_table(below, level - 1, part, longest, visit) {
@@ -230,15 +229,38 @@ impl Tree {
     }
 
     fn free_below(&self, table: Frame, level: u32, entries: usize) {
-        for entry in &slots(self.partition, table)[..entries] {
-            if let Some(next) = below(entry) {
-                if level > 1 {
-                    self.free_below(next, level - 1, ENTRIES);
-                }
-                self.partition.release(next);
+        for (_, next) in tables(&slots(self.partition, table)[..entries]) {
+            if level > 1 {
+                self.free_below(next, level - 1, ENTRIES);
             }
+            self.partition.release(next);
         }
     }
+}
+
+/// How many entries at the start are empty, as most of most tables are: looks at eight at a time.
+fn empty(entries: &[AtomicU64]) -> usize {
+    let mut at = 0;
+    while let Some(eight) = entries.get(at..at + 8) {
+        if eight.iter().fold(0, |all, entry| all | entry.load(Ordering::Relaxed)) != 0 {
+            break;
+        }
+        at += 8;
+    }
+    at + entries[at..].iter().take_while(|entry| entry.load(Ordering::Relaxed) == 0).count()
+}
+
+/// The tables that entries lead to, with their numbers among them.
+fn tables(entries: &[AtomicU64]) -> impl Iterator<Item = (usize, Frame)> + '_ {
+    let mut at = 0;
+    core::iter::from_fn(move || loop {
+        at += empty(&entries[at..]);
+        let entry = entries.get(at)?;
+        at += 1;
+        if let Some(table) = below(entry) {
+            return Some((at - 1, table));
+        }
+    })
 }
 
 /// The last level of a walk over `entries`, whose first is that of page `first`.
@@ -252,8 +274,11 @@ fn visit_leaves(
     let mut at = 0;
     while let Some(entry) = entries.get(at) {
         let seen = entry.load(Ordering::Relaxed);
-        // Most of most tables is empty.
-        let Some(mapping) = (seen != 0).then(|| entry::decode(seen)).flatten() else {
+        if seen == 0 {
+            at += empty(&entries[at..]).max(1);
+            continue;
+        }
+        let Some(mapping) = entry::decode(seen) else {
             at += 1;
             continue;
         };
