@@ -2,7 +2,7 @@
 
 use super::{
     room,
-    transfer::{self, Buffer, LazyCaller, ProgramBuffer},
+    transfer::{self, AtOnce, Buffer, LazyCaller, ProgramBuffer},
     vector::{self, check_end, scatter, single, total, Segment},
 };
 use crate::{call::Call, process::pidfd};
@@ -41,22 +41,19 @@ pub(super) async fn takes_nothing(file: &Arc<dyn File>) -> Result<bool> {
 }
 
 /// See [`transfer::at_once`].
-fn at_once(call: &Call<'_>, offset: Option<u64>) -> Option<u64> {
+fn at_once(call: &Call<'_>, offset: Option<u64>) -> AtOnce {
     let bytes = call.arg(2);
-    let read = transfer::at_once(call, (call.pointer(1), bytes), offset, |file, flags, program, access| {
-        match flags.readable() {
-            true => file.read_into(Destination::User(program, bytes as usize), access).done(),
-            false => None,
-        }
-    });
-    Some(read? as u64)
+    transfer::at_once(call, (call.pointer(1), bytes), offset, OpenFlags::readable, |file, program, access| {
+        file.read_into(Destination::User(program, bytes as usize), access).done()
+    })
 }
 
 pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
-    if let Some(read) = at_once(call, None) {
-        return Ok(read);
-    }
-    let file = readable(call, None).await?;
+    let file = match at_once(call, None) {
+        AtOnce::Moved(_, read) => return Ok(read as u64),
+        AtOnce::Takes(file) => file,
+        AtOnce::Unknown => readable(call, None).await?,
+    };
     let segments = single(call.pointer(1), call.arg(2))?;
     if call.arg(2) == 0 && !takes_nothing(&file).await? {
         let caller = call.caller();
@@ -68,10 +65,11 @@ pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn pread64(call: &mut Call<'_>) -> Result<u64> {
     let offset = position(call.arg(3))?;
-    if let Some(read) = at_once(call, Some(offset)) {
-        return Ok(read);
-    }
-    let file = readable(call, Some(offset)).await?;
+    let file = match at_once(call, Some(offset)) {
+        AtOnce::Moved(_, read) => return Ok(read as u64),
+        AtOnce::Takes(file) => file,
+        AtOnce::Unknown => readable(call, Some(offset)).await?,
+    };
     into(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await
 }
 

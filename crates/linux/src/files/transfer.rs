@@ -162,27 +162,45 @@ impl<'a> ProgramBuffer<'a> {
     }
 }
 
+/// What came of [`at_once`].
+pub(super) enum AtOnce {
+    /// So many bytes were moved.
+    Moved(Arc<dyn File>, usize),
+    /// None, for it takes more than that, or fails. The file is open for it.
+    Takes(Arc<dyn File>),
+    /// Nothing was tried, nor is anything known of the file.
+    Unknown,
+}
+
 /// A read or write of `bytes` bytes at `at` as most are: of a file that this kernel has, between it and memory that is there, done without waiting.
-/// `begin` begins it with the file, its flags, the memory and the access. How many bytes were moved. None: it takes more than that, or fails; nothing has been done.
+/// `is_open` says whether a file with these flags is open for it, and `begin` begins it with the file, the memory and the access.
 #[inline]
 pub(super) fn at_once(
     call: &Call<'_>,
     (at, bytes): (UserAddr, u64),
     offset: Option<u64>,
-    begin: impl FnOnce(&dyn File, OpenFlags, &mut ProgramBuffer<'_>, Access<'_>) -> Option<Result<usize>>,
-) -> Option<usize> {
-    let (file, flags) = call.opened_here(call.int(0))?;
-    // What is read or written directly may need more (`make_present`); nothing at all may be an error.
-    let takes_more = bytes == 0 || bytes > STEP as u64 || flags.contains(OpenFlags::DIRECT);
-    if takes_more || offset.is_some() && file.changes().is_some() {
-        return None;
+    is_open: impl FnOnce(OpenFlags) -> bool,
+    begin: impl FnOnce(&dyn File, &mut ProgramBuffer<'_>, Access<'_>) -> Option<Result<usize>>,
+) -> AtOnce {
+    let Some((file, flags)) = call.opened_here(call.int(0)).filter(|(_, flags)| is_open(*flags)) else {
+        return AtOnce::Unknown;
+    };
+    let Ok(segments) = single(at, bytes) else { return AtOnce::Unknown };
+    // Nothing at all may be an error, and a stream has no places.
+    if bytes == 0 || check_end(offset, bytes as usize).is_err() || offset.is_some() && file.changes().is_some() {
+        return AtOnce::Unknown;
     }
-    let segments = single(at, bytes).ok()?;
-    check_end(offset, bytes as usize).ok()?;
+    // What is read or written directly may need more (`make_present`).
+    if bytes > STEP as u64 || flags.contains(OpenFlags::DIRECT) {
+        return AtOnce::Takes(file);
+    }
     let (space, asking) = (call.space(), LazyCaller::new(call));
     let mut program = ProgramBuffer::new(&space, &segments, 0);
     let access = Access { at: offset, patience: Patience::Tries, ..Access::by(&asking) };
-    begin(&*file, flags, &mut program, access)?.ok()
+    match begin(&*file, &mut program, access) {
+        Some(Ok(moved)) => AtOnce::Moved(file, moved),
+        _ => AtOnce::Takes(file),
+    }
 }
 
 /// Makes the memory present that the next `bytes` bytes from byte `done` of the buffers on are to be put to, as far as there is such memory: a disk that is read past the cache would be

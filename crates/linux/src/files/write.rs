@@ -2,7 +2,7 @@
 
 use super::{
     read::{position, ready_now, takes_nothing, RWF_NOWAIT},
-    transfer::{self, Buffer, LazyCaller, ProgramBuffer},
+    transfer::{self, AtOnce, Buffer, LazyCaller, ProgramBuffer},
     vector::{self, check_end, gather, single, total, Segment},
 };
 use crate::call::Call;
@@ -33,24 +33,24 @@ async fn writable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>>
     }
 }
 
-/// See [`transfer::at_once`]. It may be fewer bytes than the call wants.
-fn at_once(call: &Call<'_>, offset: Option<u64>) -> Option<usize> {
+/// See [`transfer::at_once`]. It may write fewer bytes than the call wants.
+fn at_once(call: &Call<'_>, offset: Option<u64>) -> AtOnce {
     if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
-        return None;
+        return AtOnce::Unknown;
     }
     let bytes = call.arg(2);
-    transfer::at_once(call, (call.pointer(1), bytes), offset, |file, flags, program, access| match flags.writable() {
-        true => file.write_from(Source::User(program, bytes as usize), access).done(),
-        false => None,
+    transfer::at_once(call, (call.pointer(1), bytes), offset, OpenFlags::writable, |file, program, access| {
+        file.write_from(Source::User(program, bytes as usize), access).done()
     })
 }
 
 pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
-    let done = match at_once(call, None) {
-        Some(written) if written as u64 == call.arg(2) => return Ok(written as u64),
-        written => written.unwrap_or(0),
+    let (file, done) = match at_once(call, None) {
+        AtOnce::Moved(_, written) if written as u64 == call.arg(2) => return Ok(written as u64),
+        AtOnce::Moved(file, written) => (file, written),
+        AtOnce::Takes(file) => (file, 0),
+        AtOnce::Unknown => (writable(call, None).await?, 0),
     };
-    let file = writable(call, None).await?;
     let segments = single(call.pointer(1), call.arg(2))?;
     if call.arg(2) == 0 && !takes_nothing(&file).await? {
         let caller = call.caller();
@@ -61,11 +61,12 @@ pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn pwrite64(call: &mut Call<'_>) -> Result<u64> {
     let offset = position(call.arg(3))?;
-    let done = match at_once(call, Some(offset)) {
-        Some(written) if written as u64 == call.arg(2) => return Ok(written as u64),
-        written => written.unwrap_or(0),
+    let (file, done) = match at_once(call, Some(offset)) {
+        AtOnce::Moved(_, written) if written as u64 == call.arg(2) => return Ok(written as u64),
+        AtOnce::Moved(file, written) => (file, written),
+        AtOnce::Takes(file) => (file, 0),
+        AtOnce::Unknown => (writable(call, Some(offset)).await?, 0),
     };
-    let file = writable(call, Some(offset)).await?;
     rest_from(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset), done).await
 }
 
