@@ -58,7 +58,7 @@ pub use file::{
 };
 pub use inode::{lease, locks, FileSystem, Inode, WriteErrors};
 pub use messages::fs::{Lost, MappingUse};
-pub use namespace::{permission::may_read, Base, GoesOn, LocalPaths, Location, Onward, PathAnswer, Paths};
+pub use namespace::{permission::may_read, Base, GoesOn, LocalPaths, Location, Onward, Onwards, PathAnswer, Paths};
 pub use tmpfs::{anonymous_object, memfd};
 
 pub(crate) use file::waiting;

@@ -1,7 +1,7 @@
 //! What a system call gets to work with.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use fs::{Base, Caller, File, OpenFlags};
+use fs::{Caller, File, OpenFlags};
 use machine::{
     account::{Account, Charge, OverLimit, Resource},
     errno::Result,
@@ -156,14 +156,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Where a path relative to descriptor `fd` starts.
-    pub async fn base(&self, fd: i32) -> Result<Base> {
+    /// The root of a path relative to descriptor `fd`, and where it starts.
+    pub async fn places(&self, fd: i32) -> Result<(Arc<dyn File>, Arc<dyn File>)> {
         let directories = self.process().directories().await?;
         let at = match fd {
             AT_FDCWD => directories.cwd,
             fd => self.file_or_name_at(fd).await?,
         };
-        Ok(Base::new(directories.root, at))
+        Ok((directories.root, at))
     }
 
     /// Installs a new descriptor at the lowest free number.

@@ -13,8 +13,8 @@ use fs::network::list::SocketLists;
 use fs::remote::{AllPaths, Remote};
 use fs::socket::{AllSockets, NetNamespace};
 use fs::{
-    Caller, Fetched, File, LeftFile, LocalPaths, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp,
-    Paths, Services, Timestamp,
+    Caller, Fetched, File, LeftFile, LocalPaths, Lost, Mappers, MappingUse, Object, ObjectId, Onwards, PathAnswer,
+    PathOp, Paths, Services, Timestamp,
 };
 use futex::{Futexes, Words};
 use machine::{
@@ -158,6 +158,19 @@ impl Paths for LatePaths {
         match self.paths.get() {
             Some(paths) => paths.run(caller, base, op),
             None => Box::pin(async move { self.get().await.run(caller, base, op).await }),
+        }
+    }
+
+    fn run_onwards<'a>(
+        &'a self,
+        caller: &'a fs::Caller,
+        base: &'a fs::Base,
+        op: PathOp,
+        onwards: &'a dyn Onwards,
+    ) -> BoxFuture<'a, Result<PathAnswer>> {
+        match self.paths.get() {
+            Some(paths) => paths.run_onwards(caller, base, op, onwards),
+            None => Box::pin(async move { self.get().await.run_onwards(caller, base, op, onwards).await }),
         }
     }
 

@@ -14,7 +14,7 @@ use super::{
     LocalPaths,
 };
 use crate::{inode::NewNode, inotify, lease, Base, Caller, Inode, Kind};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{borrow::Cow, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
 use machine::{errno::Result, sync::AsyncGuard, Errno};
 
@@ -22,7 +22,7 @@ const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 
 /// The name at the end of a path that is to be made.
-fn new_name(last: Last) -> Result<(Vec<u8>, bool)> {
+fn new_name(last: Last<'_>) -> Result<(Cow<'_, [u8]>, bool)> {
     match last {
         Last::Name { name, slash } => Ok((name, slash)),
         Last::Here | Last::Up | Last::File(_) => Err(Errno::EEXIST),
@@ -181,7 +181,7 @@ impl LocalPaths {
         above.forget(name, &self.names, self.now());
     }
 
-    fn no_rmdir(&self, path: &[u8], last: &Last) -> Errno {
+    fn no_rmdir(&self, path: &[u8], last: &Last<'_>) -> Errno {
         match last {
             Last::Up => Errno::ENOTEMPTY,
             // "." is EINVAL, "/" is EBUSY (man 2 rmdir).
@@ -216,7 +216,7 @@ impl LocalPaths {
         caller: &Caller,
         source: &Location,
         target: &Location,
-        names: &Names,
+        names: &Names<'_>,
         flags: u32,
     ) -> Result<()> {
         let (above, below) = (&source.dentry, &target.dentry);
@@ -333,9 +333,9 @@ fn tell_of_move(from: (&Dentry, &[u8]), to: (&Dentry, &[u8]), inode: &Arc<dyn In
     inotify::in_directory(&to.0.inode, to.1, inode, inotify::MOVED_TO, cookie);
 }
 
-struct Names {
-    old: Vec<u8>,
-    new: Vec<u8>,
+struct Names<'p> {
+    old: Cow<'p, [u8]>,
+    new: Cow<'p, [u8]>,
     slashes: (bool, bool),
 }
 

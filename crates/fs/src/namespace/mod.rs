@@ -31,7 +31,7 @@ pub use devices::{Devices, FifoOpener, Opener, Opening};
 pub use files::RegularFile;
 pub use mount::Mount;
 pub(crate) use paths::GOES_ON;
-pub use paths::{Base, GoesOn, Onward, PathAnswer, Paths};
+pub use paths::{Base, GoesOn, Onward, Onwards, PathAnswer, Paths};
 pub use walk::resolve;
 
 use crate::{
@@ -55,6 +55,7 @@ use machine::{
 };
 use messages::fs::{TreeMount, TreeOp};
 use mount::MountTable;
+use query::start_of;
 use walk::Walk;
 
 /// The file systems of a kernel. That of one has the root of the machine, and its mounts are the tree of all mounts.
@@ -170,16 +171,59 @@ impl Drop for LocalPaths {
 }
 
 impl LocalPaths {
+    /// Runs `op`. Each of what is done most has a future of its own: the longest of all futures would be allocated for each.
+    fn start<'a>(
+        &'a self,
+        caller: &'a Caller,
+        base: &'a Base,
+        op: PathOp,
+        onwards: Option<&'a dyn Onwards>,
+    ) -> BoxFuture<'a, Result<PathAnswer>> {
+        match op {
+            PathOp::Open { path, flags, mode, resolve } => Box::pin(async move {
+                match self.open(caller, base, &path, flags, mode, resolve).await {
+                    Err(GOES_ON) => go_on(caller, base, PathOp::Open { path, flags, mode, resolve }, onwards).await,
+                    answer => answer.map(PathAnswer::File),
+                }
+            }),
+            PathOp::Stat { path, follow, empty_ok } => Box::pin(async move {
+                // Not a step in a future of its own: with that it is too long for a small piece of the heap.
+                let found = match start_of(base, &path, empty_ok) {
+                    Some(start) => Ok(start),
+                    None => match Walk::new(self, caller, base, &path, false) {
+                        Ok(mut walk) => walk.target(&path, follow).await,
+                        Err(error) => Err(error),
+                    },
+                };
+                match found {
+                    Ok(found) => query::attributes_at(base, found).await.map(PathAnswer::Attributes),
+                    Err(GOES_ON) => go_on(caller, base, PathOp::Stat { path, follow, empty_ok }, onwards).await,
+                    Err(error) => Err(error),
+                }
+            }),
+            PathOp::Unlink { path, directory } => Box::pin(async move {
+                match self.unlink(caller, base, &path, directory).await {
+                    Err(GOES_ON) => go_on(caller, base, PathOp::Unlink { path, directory }, onwards).await,
+                    answer => answer.map(|()| PathAnswer::Done),
+                }
+            }),
+            op => Box::pin(async move {
+                match self.perform(caller, base, &op).await {
+                    Err(GOES_ON) => go_on(caller, base, op, onwards).await,
+                    answer => answer,
+                }
+            }),
+        }
+    }
+
+    /// All but what [`LocalPaths::start`] does by itself.
     async fn perform(&self, caller: &Caller, base: &Base, op: &PathOp) -> Result<PathAnswer> {
         let done = |()| PathAnswer::Done;
         match op {
-            PathOp::Open { path, flags, mode, resolve } => {
-                self.open(caller, base, path, *flags, *mode, *resolve).await.map(PathAnswer::File)
+            PathOp::Open { .. } | PathOp::Stat { .. } | PathOp::Unlink { .. } => Err(Errno::EIO),
+            PathOp::StatFs { path } => {
+                self.stat_fs(caller, base, path).await.map(|info| PathAnswer::FileSystem(Box::new(info)))
             }
-            PathOp::Stat { path, follow, empty_ok } => {
-                self.stat(caller, base, path, *follow, *empty_ok).await.map(PathAnswer::Attributes)
-            }
-            PathOp::StatFs { path } => self.stat_fs(caller, base, path).await.map(PathAnswer::FileSystem),
             PathOp::ReadLink { path, empty_ok } => {
                 self.read_link(caller, base, path, *empty_ok).await.map(PathAnswer::Bytes)
             }
@@ -193,7 +237,6 @@ impl LocalPaths {
                 self.link(caller, base, from, to, *follow, *empty_ok).await.map(done)
             }
             PathOp::Rename { from, to, flags } => self.rename(caller, base, from, to, *flags).await.map(done),
-            PathOp::Unlink { path, directory } => self.unlink(caller, base, path, *directory).await.map(done),
             PathOp::SetAttributes { path, follow, empty_ok, set } => {
                 self.set_attributes(caller, base, path, *follow, *empty_ok, set.clone()).await.map(done)
             }
@@ -217,15 +260,17 @@ impl LocalPaths {
 
 impl Paths for LocalPaths {
     fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
-        Box::pin(async move {
-            match self.perform(caller, base, &op).await {
-                Err(GOES_ON) => {
-                    let onward = base.onward.lock().take().ok_or(Errno::EIO)?;
-                    Ok(PathAnswer::GoesOn(Box::new(GoesOn { op, onward })))
-                }
-                answer => answer,
-            }
-        })
+        self.start(caller, base, op, None)
+    }
+
+    fn run_onwards<'a>(
+        &'a self,
+        caller: &'a Caller,
+        base: &'a Base,
+        op: PathOp,
+        onwards: &'a dyn Onwards,
+    ) -> BoxFuture<'a, Result<PathAnswer>> {
+        self.start(caller, base, op, Some(onwards))
     }
 
     fn drop_unused(&self) -> BoxFuture<'_, ()> {
@@ -248,6 +293,21 @@ impl Paths for LocalPaths {
 
     fn control_tree<'a>(&'a self, entry: &'a Arc<dyn File>, op: TreeOp) -> BoxFuture<'a, Result<()>> {
         Box::pin(LocalPaths::control_tree(self, entry, op))
+    }
+}
+
+/// The answer to an operation whose walk has left this kernel's file systems.
+fn go_on<'a>(
+    caller: &'a Caller,
+    base: &'a Base,
+    op: PathOp,
+    onwards: Option<&'a dyn Onwards>,
+) -> BoxFuture<'a, Result<PathAnswer>> {
+    let Some(onward) = base.onward.lock().take() else { return crate::file::ready(Err(Errno::EIO)) };
+    let goes_on = Box::new(GoesOn { op, onward });
+    match onwards {
+        Some(onwards) => onwards.go_on(caller, base, goes_on),
+        None => crate::file::ready(Ok(PathAnswer::GoesOn(goes_on))),
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Mount {
     /// The directory that this mount covers; None for the root of everything, and if another kernel has that directory.
     pub on: Option<Location>,
     pub file_system: Arc<dyn FileSystem>,
+    /// If the file system is another kernel's: its topmost directory, where walks go on.
+    entry: Option<Arc<dyn File>>,
     pub source: Vec<u8>,
     flags: AtomicU64,
     /// The directory of another kernel that this mount covers.
@@ -84,10 +86,12 @@ impl Mount {
         source: Vec<u8>,
         flags: u64,
     ) -> Arc<Self> {
+        let entry = file_system.elsewhere().map(|there| there.entry().clone());
         Arc::new(Mount {
             root,
             on,
             file_system,
+            entry,
             source,
             flags: AtomicU64::new(flags & flags::KEPT),
             above,
@@ -102,9 +106,8 @@ impl Mount {
         self.on.is_some() || self.above.is_some()
     }
 
-    /// If the file system is another kernel's: its topmost directory, where walks go on.
     pub fn entry(&self) -> Option<&Arc<dyn File>> {
-        self.file_system.elsewhere().map(|there| there.entry())
+        self.entry.as_ref()
     }
 
     /// If a walk begins at `start` because it came there from the mount on another kernel, and that has been taken away since: what it covered.

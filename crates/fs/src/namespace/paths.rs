@@ -16,8 +16,9 @@ pub(crate) const GOES_ON: Errno = Errno(542);
 pub enum PathAnswer {
     Done,
     File(Arc<dyn File>),
-    Attributes(Attributes),
-    FileSystem(FileSystemInfo),
+    /// In boxes: each layer would move an answer as long as its longest.
+    Attributes(Box<Attributes>),
+    FileSystem(Box<FileSystemInfo>),
     Bytes(Vec<u8>),
     Number(i64),
     /// Nothing has been done: the walk goes on at another kernel.
@@ -28,7 +29,7 @@ pub enum PathAnswer {
 pub struct GoesOn {
     /// The operation, as it was given.
     pub op: PathOp,
-    pub onward: Onward,
+    pub onward: Box<Onward>,
 }
 
 /// The place and what is left of the path.
@@ -59,7 +60,7 @@ pub struct Base {
     /// What was walked on other kernels before; None: it begins here.
     pub continues: Option<Continues>,
     /// Said by a walk that goes on at another kernel ([`GOES_ON`]).
-    pub(crate) onward: Lock<Option<Onward>>,
+    pub(crate) onward: Lock<Option<Box<Onward>>>,
 }
 
 impl Base {
@@ -84,8 +85,28 @@ impl Clone for Base {
     }
 }
 
+/// How a program's walk goes on that has left the file systems of its kernel.
+pub trait Onwards: Send + Sync {
+    fn go_on<'a>(
+        &'a self,
+        caller: &'a Caller,
+        base: &'a Base,
+        goes_on: Box<GoesOn>,
+    ) -> BoxFuture<'a, Result<PathAnswer>>;
+}
+
 pub trait Paths: Send + Sync {
     fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>>;
+    /// [`Paths::run`], but where the walk leaves the file systems of this kernel, `onwards` answers.
+    fn run_onwards<'a>(
+        &'a self,
+        caller: &'a Caller,
+        base: &'a Base,
+        op: PathOp,
+        _onwards: &'a dyn Onwards,
+    ) -> BoxFuture<'a, Result<PathAnswer>> {
+        self.run(caller, base, op)
+    }
     /// The root directory of the machine, as a new process of the system starts with.
     fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>>;
     /// Memory is short: cached names that nobody uses go, with their inodes.

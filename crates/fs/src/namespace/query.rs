@@ -10,7 +10,7 @@ use crate::{
     file, inotify, inotify::Inotify, lease, Attributes, Base, Caller, Credentials, File, FileSystemInfo, Kind,
     OpenFlags, SetAttributes,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
 
 /// What a link of /proc leads to, and has no name here. Like a descriptor it is closed before the answer: who closes the program's own
@@ -35,6 +35,37 @@ async fn set_nameless(caller: &Caller, file: &Arc<dyn File>, set: SetAttributes)
     done
 }
 
+/// What an operation is on that has no path, which may mean where it starts.
+pub(super) fn start_of(base: &Base, path: &[u8], empty_ok: bool) -> Option<Target> {
+    if !path.is_empty() || !empty_ok {
+        return None;
+    }
+    Some(match place_of(&*base.at) {
+        Some(location) => Target::At(location.clone()),
+        None => Target::File(base.at.clone()),
+    })
+}
+
+/// stat(2) of what a walk has found.
+pub(super) async fn attributes_at(base: &Base, found: Target) -> Result<Box<Attributes>> {
+    let location = match found {
+        Target::At(location) => location,
+        Target::File(file) => return Box::pin(attributes_of(file)).await.map(Box::new),
+    };
+    let inode = location.inode();
+    if let Some(lease) = &base.lease {
+        lease.note(inode, lease::OWN);
+        lease.limit(inode.lasts());
+        if inode.is_sparse() {
+            lease.refuse();
+        }
+    }
+    match inode.attributes_now() {
+        Some(attributes) => Ok(Box::new(attributes)),
+        None => inode.attributes().await.map(Box::new),
+    }
+}
+
 impl LocalPaths {
     pub(super) async fn target(
         &self,
@@ -44,36 +75,9 @@ impl LocalPaths {
         follow: bool,
         empty_ok: bool,
     ) -> Result<Target> {
-        if path.is_empty() && empty_ok {
-            return Ok(match place_of(&*base.at) {
-                Some(location) => Target::At(location.clone()),
-                None => Target::File(base.at.clone()),
-            });
-        }
-        Walk::new(self, caller, base, path, false)?.target(path, follow).await
-    }
-
-    pub(super) async fn stat(
-        &self,
-        caller: &Caller,
-        base: &Base,
-        path: &[u8],
-        follow: bool,
-        empty_ok: bool,
-    ) -> Result<Attributes> {
-        match self.target(caller, base, path, follow, empty_ok).await? {
-            Target::At(location) => {
-                let inode = location.inode();
-                if let Some(lease) = &base.lease {
-                    lease.note(inode, lease::OWN);
-                    lease.limit(inode.lasts());
-                    if inode.is_sparse() {
-                        lease.refuse();
-                    }
-                }
-                attributes(inode).await
-            }
-            Target::File(file) => attributes_of(file).await,
+        match start_of(base, path, empty_ok) {
+            Some(start) => Ok(start),
+            None => Walk::new(self, caller, base, path, false)?.target(path, follow).await,
         }
     }
 

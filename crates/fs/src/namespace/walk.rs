@@ -11,7 +11,7 @@ use crate::{
     lease::{self, Lease},
     Attributes, Base, Caller, File, Inode, Kind,
 };
-use alloc::{borrow::Cow, sync::Arc, vec::Vec};
+use alloc::{borrow::Cow, boxed::Box, sync::Arc};
 use core::sync::atomic::Ordering;
 use machine::{errno::Result, Errno};
 
@@ -32,9 +32,9 @@ pub mod resolve {
 }
 
 /// The last component of a path, not looked up yet.
-pub(super) enum Last {
+pub(super) enum Last<'p> {
     Name {
-        name: Vec<u8>,
+        name: Cow<'p, [u8]>,
         /// Followed by a slash: must be a directory.
         slash: bool,
     },
@@ -44,6 +44,17 @@ pub(super) enum Last {
     Up,
     /// A link to an open file ended the walk.
     File(Arc<dyn File>),
+}
+
+impl Last<'_> {
+    fn owned(self) -> Last<'static> {
+        match self {
+            Last::Name { name, slash } => Last::Name { name: Cow::Owned(name.into_owned()), slash },
+            Last::Here => Last::Here,
+            Last::Up => Last::Up,
+            Last::File(file) => Last::File(file),
+        }
+    }
 }
 
 /// What a path leads to.
@@ -70,7 +81,7 @@ pub(super) struct Walk<'a> {
     /// At the end of the path another kernel's mount is not entered: it is the mount itself that is wanted.
     stays: bool,
     /// Where what the walk looks at is noted.
-    lease: Option<Arc<Lease>>,
+    lease: Option<&'a Arc<Lease>>,
 }
 
 /// Where a file of this kernel was opened, if it has a name.
@@ -108,8 +119,8 @@ impl<'a> Walk<'a> {
             Some(root) => root,
             None => location_of(start)?,
         };
-        let lease = base.lease.clone();
-        if let Some(lease) = &lease {
+        let lease = base.lease.as_ref();
+        if let Some(lease) = lease {
             lease.note_in(&paths.everything, lease::OWN);
         }
         let (continues, given) = (base.continues.unwrap_or_default(), path.len());
@@ -134,7 +145,7 @@ impl<'a> Walk<'a> {
         let path = [first, rest].concat();
         let tail = (rest.len() <= self.given).then_some(rest.len());
         let (second, links) = (self.second, self.links);
-        *self.base.onward.lock() = Some(Onward { second, at, path, links, tail });
+        *self.base.onward.lock() = Some(Box::new(Onward { second, at, path, links, tail }));
         GOES_ON
     }
 
@@ -204,7 +215,7 @@ impl<'a> Walk<'a> {
 
     /// Walks all but the last component; afterwards `self.at` is the directory that holds it, and may be
     /// searched. [`GOES_ON`]: on another kernel, from this walk as from all others.
-    pub async fn parent(&mut self, path: &[u8]) -> Result<Last> {
+    pub async fn parent<'p>(&mut self, path: &'p [u8]) -> Result<Last<'p>> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
@@ -235,7 +246,13 @@ impl<'a> Walk<'a> {
                         return Ok(Last::Up);
                     }
                 }
-                _ if !more => return Ok(Last::Name { name: name.to_vec(), slash }),
+                _ if !more => {
+                    let name = match &rest {
+                        Cow::Borrowed(path) => Cow::Borrowed(&path[start..end]),
+                        Cow::Owned(path) => Cow::Owned(path[start..end].to_vec()),
+                    };
+                    return Ok(Last::Name { name, slash });
+                }
                 _ => {
                     let found = self.child(name).await?.ok_or(Errno::ENOENT)?;
                     self.enter(&found, &rest[end..])?;
@@ -267,14 +284,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes on at the end of the symbolic link `link`, with a slash after it or without.
-    pub async fn follow(&mut self, link: &Location, slash: bool) -> Result<Last> {
+    pub async fn follow(&mut self, link: &Location, slash: bool) -> Result<Last<'static>> {
         let tail: &[u8] = if slash { b"/" } else { b"" };
         match self.read(link).await? {
             Followed::Path(mut path) => {
                 path.extend_from_slice(tail);
                 self.given = self.given.min(tail.len());
                 // Boxed: the walk of a link is a walk.
-                alloc::boxed::Box::pin(self.parent(&path)).await
+                Box::pin(self.parent(&path)).await.map(Last::owned)
             }
             Followed::File(file) => match place_of(&*file).cloned() {
                 None if slash && file.remote().is_none() => Err(Errno::ENOTDIR),
@@ -298,7 +315,7 @@ impl<'a> Walk<'a> {
             return Err(Errno::ELOOP);
         }
         let followed = link.inode().follow(self.caller).await?;
-        if let Some(lease) = &self.lease {
+        if let Some(lease) = self.lease {
             match &followed {
                 Followed::Path(_) => lease.limit(link.inode().lasts()),
                 Followed::File(_) => lease.refuse(),
@@ -386,7 +403,7 @@ impl<'a> Walk<'a> {
         if inode.kind() != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        if let Some(lease) = &self.lease {
+        if let Some(lease) = self.lease {
             lease.note(inode, lease::ACCESS);
             lease.limit(inode.lasts());
         }
@@ -399,11 +416,16 @@ impl<'a> Walk<'a> {
     /// The child `name` of `self.at`, with what is mounted on it.
     async fn child(&self, name: &[u8]) -> Result<Option<Location>> {
         let directory = self.at.inode();
-        if let Some(lease) = &self.lease {
+        if let Some(lease) = self.lease {
             lease.note(directory, lease::name(name));
         }
-        let dentry = self.paths.dentry(self.caller, &self.at.dentry, name).await?;
-        if let Some(lease) = &self.lease {
+        let dentry = match self.at.dentry.cached(name, &*self.paths.services.clock, directory.believed()) {
+            Cached::Is(dentry) => Some(dentry),
+            Cached::IsNot => None,
+            // In a box: what asks the file system would be part of each walk.
+            Cached::Unknown => Box::pin(self.paths.dentry(self.caller, &self.at.dentry, name)).await?,
+        };
+        if let Some(lease) = self.lease {
             let limit = match &dentry {
                 // What covers it is believed whatever is below.
                 Some(dentry) if dentry.mounts.load(Ordering::Acquire) > 0 => FOREVER,
@@ -428,19 +450,9 @@ impl LocalPaths {
         at
     }
 
-    pub(super) async fn dentry(
-        &self,
-        caller: &Caller,
-        directory: &Arc<Dentry>,
-        name: &[u8],
-    ) -> Result<Option<Arc<Dentry>>> {
-        let believed = directory.inode.believed();
-        match directory.cached(name, &*self.services.clock, believed) {
-            Cached::Is(dentry) => return Ok(Some(dentry)),
-            Cached::IsNot => return Ok(None),
-            Cached::Unknown => {}
-        }
-        let _changing = match believed {
+    /// The child `name` of `directory`, as the file system says: it has just not been cached.
+    async fn dentry(&self, caller: &Caller, directory: &Arc<Dentry>, name: &[u8]) -> Result<Option<Arc<Dentry>>> {
+        let _changing = match directory.inode.believed() {
             0 => None,
             _ => Some(directory.changing.lock().await),
         };

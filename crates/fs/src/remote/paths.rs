@@ -27,8 +27,8 @@ use super::{
     stand_in, Counted, Remote,
 };
 use crate::{
-    file::ready, namespace::resolve, Base, Caller, Clock, File, FileRef, GoesOn, Onward, OpenFlags, PathAnswer, PathOp,
-    Paths,
+    file::ready, namespace::resolve, Base, Caller, Clock, File, FileRef, GoesOn, Onward, Onwards, OpenFlags,
+    PathAnswer, PathOp, Paths,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{errno::Result, BoxFuture, Errno, KernelId};
@@ -52,7 +52,7 @@ fn give(remote: &Arc<Remote>, answer: Answer, number: u64, op: &PathOp) -> Resul
     Ok(match answer {
         Answer::Failed(errno) => return Err(errno),
         Answer::Done => PathAnswer::Done,
-        Answer::Attributes(attributes) => PathAnswer::Attributes(attributes),
+        Answer::Attributes(attributes) => PathAnswer::Attributes(Box::new(attributes)),
         Answer::Bytes(bytes) => PathAnswer::Bytes(bytes),
         Answer::Open(anchor) => {
             let flags = match op {
@@ -120,7 +120,7 @@ impl Asked {
                 Answer::Open(Anchor::new(file, attributes, quiet, tokens, until, clock))
             }
             Ok(PathReply::File(file)) => return Ok(PathAnswer::File(remote.accept(file)?)),
-            Ok(PathReply::FileSystem(info)) => return Ok(PathAnswer::FileSystem(info)),
+            Ok(PathReply::FileSystem(info)) => return Ok(PathAnswer::FileSystem(Box::new(info))),
             Ok(PathReply::Number(number)) => return Ok(PathAnswer::Number(number)),
             Ok(PathReply::GoesOn { .. }) => return Err(Errno::EIO),
         };
@@ -155,6 +155,12 @@ fn goes_through(op: &PathOp) -> bool {
         PathOp::StatFs { .. } => true,
         _ => false,
     }
+}
+
+/// Whether all that paths may begin at is this kernel's.
+fn begins_here(base: &Base) -> bool {
+    let is_here = |file: &Arc<dyn File>| owner_of(file).is_none();
+    is_here(&base.root) && is_here(&base.at) && base.to.as_ref().is_none_or(is_here)
 }
 
 /// Whether it matters how a walk comes to where it ends (openat2(2)).
@@ -249,13 +255,13 @@ impl AllPaths {
                 };
                 *hops += 1;
                 let links = base.continues.unwrap_or_default().links + links;
-                self.go_on(base, op, Onward { second, at: Some(at), path, links, tail: None });
+                self.begin_at(base, op, Onward { second, at: Some(at), path, links, tail: None });
             }
         }
     }
 
     /// The rest of the walk begins there.
-    fn go_on(&self, base: &mut Base, op: &mut PathOp, onward: Onward) {
+    fn begin_at(&self, base: &mut Base, op: &mut PathOp, onward: Onward) {
         let Onward { second, at, path, links, .. } = onward;
         if base.continues.is_none() && is_bound(op) {
             base.root = base.at.clone();
@@ -283,7 +289,7 @@ impl AllPaths {
         let (mut base, mut hops) = (base.clone(), 0);
         if let Some(first) = first {
             hops += 1;
-            self.go_on(&mut base, &mut op, first);
+            self.begin_at(&mut base, &mut op, first);
         }
         loop {
             self.cross_known(caller, &mut base, &mut op, &mut hops);
@@ -291,7 +297,7 @@ impl AllPaths {
                 Start::At(owner) => match self.run_at(owner, caller, &base, op).await? {
                     PathAnswer::GoesOn(goes_on) => {
                         op = goes_on.op;
-                        goes_on.onward
+                        *goes_on.onward
                     }
                     answer => return Ok(answer),
                 },
@@ -301,7 +307,7 @@ impl AllPaths {
             if hops > MOST_HOPS {
                 return Err(Errno::ELOOP);
             }
-            self.go_on(&mut base, &mut op, onward);
+            self.begin_at(&mut base, &mut op, onward);
         }
     }
 
@@ -349,7 +355,7 @@ impl AllPaths {
         }
         let owner = self.start(&base, &op, false).ok_or(Errno::EINVAL)?;
         match self.run_at(owner, caller, &base, op).await? {
-            PathAnswer::GoesOn(goes_on) => Ok(Some(Onward { second, ..goes_on.onward })),
+            PathAnswer::GoesOn(goes_on) => Ok(Some(Onward { second, ..*goes_on.onward })),
             _ => Ok(None),
         }
     }
@@ -388,7 +394,7 @@ impl AllPaths {
             false => self.keep_crossing(owner, caller, base, &op, &onward, (tokens, until, recalls, now)),
             true => self.learn_crossing(owner, caller, base, &op, &onward).await,
         }
-        Ok(PathAnswer::GoesOn(Box::new(GoesOn { op, onward })))
+        Ok(PathAnswer::GoesOn(Box::new(GoesOn { op, onward: Box::new(onward) })))
     }
 
     fn keep_crossing(
@@ -492,22 +498,31 @@ impl AllPaths {
     }
 }
 
+impl Onwards for AllPaths {
+    fn go_on<'a>(
+        &'a self,
+        caller: &'a Caller,
+        base: &'a Base,
+        goes_on: Box<GoesOn>,
+    ) -> BoxFuture<'a, Result<PathAnswer>> {
+        Box::pin(self.travel(caller, base, goes_on.op, Some(*goes_on.onward)))
+    }
+}
+
 impl Paths for AllPaths {
     fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
+        // What begins here whichever of its directories it begins at is not looked at any closer.
+        if let Some(own) = &self.own
+            && op.path(false).is_some()
+            && begins_here(base)
+        {
+            return own.run_onwards(caller, base, op, self);
+        }
         match self.starts(base, &op) {
-            Start::At(owner) if owner == self.remote.me() => {
-                let Some(own) = &self.own else { return ready(Err(Errno::ENOENT)) };
-                let here = own.run(caller, base, op);
-                Box::pin(async move {
-                    match here.await? {
-                        PathAnswer::GoesOn(goes_on) => {
-                            // In a box of its own: its state would be part of every call's.
-                            Box::pin(self.travel(caller, base, goes_on.op, Some(goes_on.onward))).await
-                        }
-                        answer => Ok(answer),
-                    }
-                })
-            }
+            Start::At(owner) if owner == self.remote.me() => match &self.own {
+                Some(own) => own.run_onwards(caller, base, op, self),
+                None => ready(Err(Errno::ENOENT)),
+            },
             Start::At(owner) => {
                 let now = self.clock.monotonic();
                 let key = self.key(owner, caller, base, &op);

@@ -283,12 +283,12 @@ async fn run_path(remote: &Remote, from: KernelId, message: RunPath, lease: Opti
                 None => PathReply::File(opened),
             }
         }
-        PathAnswer::Attributes(attributes) => PathReply::Attributes(attributes),
-        PathAnswer::FileSystem(info) => PathReply::FileSystem(info),
+        PathAnswer::Attributes(attributes) => PathReply::Attributes(*attributes),
+        PathAnswer::FileSystem(info) => PathReply::FileSystem(*info),
         PathAnswer::Bytes(bytes) => PathReply::Bytes(bytes),
         PathAnswer::Number(number) => PathReply::Number(number),
         PathAnswer::GoesOn(goes_on) => {
-            let Onward { second, at, path, links, tail } = goes_on.onward;
+            let Onward { second, at, path, links, tail } = *goes_on.onward;
             let at = match at {
                 Some(at) => Some(remote.hand_over(from, &at).await?.send()),
                 None => None,

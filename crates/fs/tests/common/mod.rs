@@ -172,7 +172,7 @@ impl Process {
 
     pub fn stat(&self, path: &str, follow: bool) -> Result<fs::Attributes> {
         match self.run(PathOp::Stat { path: path.into(), follow, empty_ok: false })? {
-            PathAnswer::Attributes(attributes) => Ok(attributes),
+            PathAnswer::Attributes(attributes) => Ok(*attributes),
             _ => panic!("no attributes"),
         }
     }

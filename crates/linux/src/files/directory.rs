@@ -122,7 +122,7 @@ pub(crate) async fn fchdir(call: &mut Call<'_>) -> Result<u64> {
     if file.attributes().await?.kind() != Kind::Directory {
         return Err(Errno::ENOTDIR);
     }
-    let base = call.base(call.int(0)).await?;
+    let base = call.base_of(call.int(0), b"").await?;
     let search = PathOp::Access { path: Vec::new(), mode: 1, effective: true, follow: true, empty_ok: true };
     call.system().paths.run(&call.caller(), &base, search).await?;
     call.process().change_directory(file, false).await?;

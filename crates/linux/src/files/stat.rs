@@ -3,7 +3,7 @@
 use super::{check_flags, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW};
 use crate::arch::Stat;
 use crate::call::{Call, AT_FDCWD};
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use fs::{Attributes, FileSystemInfo, PathAnswer, PathOp, Timestamp};
 use machine::{errno::Result, Errno, UserAddr};
 use zerocopy::{Immutable, IntoBytes};
@@ -167,9 +167,9 @@ async fn path_or_none(call: &Call<'_>, flags: u64) -> Result<Vec<u8>> {
     }
 }
 
-async fn find(call: &Call<'_>, fd: i32, path: Vec<u8>, follow: bool, empty_ok: bool) -> Result<Attributes> {
+async fn find(call: &Call<'_>, fd: i32, path: Vec<u8>, follow: bool, empty_ok: bool) -> Result<Box<Attributes>> {
     if path.is_empty() && empty_ok && fd != AT_FDCWD {
-        return call.file_or_name_at(fd).await?.attributes().await;
+        return call.file_or_name_at(fd).await?.attributes().await.map(Box::new);
     }
     let base = call.base_of(fd, &path).await?;
     match call.system().paths.run(&call.caller(), &base, PathOp::Stat { path, follow, empty_ok }).await? {

@@ -158,7 +158,7 @@ impl World {
 
     pub fn stat(&self, kernel: usize, path: &str) -> Result<Attributes> {
         match self.root(kernel, stat_of(path))? {
-            PathAnswer::Attributes(found) => Ok(found),
+            PathAnswer::Attributes(found) => Ok(*found),
             _ => panic!("no attributes"),
         }
     }
