@@ -19,6 +19,8 @@ static CHANGES: Lock<()> = Lock::new(());
 static SCATTERED: AtomicU64 = AtomicU64::new(0);
 static NEXT_SHARED: AtomicU64 = AtomicU64::new(SHARED_FREE);
 static NEXT_MMIO: AtomicU64 = AtomicU64::new(MMIO_FREE);
+/// The registers that are mapped: physical start and end, and where. A few for each device.
+static MMIO: Lock<Vec<(u64, u64, u64)>> = Lock::new(Vec::new());
 
 /// Physical address of the kernel's own page table: what user tables copy their upper half from, and
 /// what a CPU without a user table runs on.
@@ -112,7 +114,8 @@ fn lane_owner(start: u64, end: u64) -> Option<KernelId> {
     others.find(|&k| lanes_for_us(k).is_some_and(|lanes| lanes.start <= start && end <= lanes.end))
 }
 
-/// Maps device registers, uncached, for good. `phys` need not be page-aligned.
+/// Maps device registers, uncached, for good: what is mapped already is not mapped again, or each look at a device (one is reset whenever the kernel that drives it has died) would
+/// cost addresses, and at times a table. `phys` need not be page-aligned.
 pub fn map_mmio(phys: u64, bytes: u64) -> Result<NonNull<u8>, Errno> {
     let start = phys / PAGE * PAGE;
     let end = phys.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(Errno::EINVAL)?;
@@ -121,8 +124,17 @@ pub fn map_mmio(phys: u64, bytes: u64) -> Result<NonNull<u8>, Errno> {
     if ram || end <= start {
         return Err(Errno::EPERM);
     }
-    let virt = NEXT_MMIO.fetch_add(end - start + PAGE, Relaxed);
-    map(virt, start, end - start, Bits::DEVICE).map_err(|NoMemory| Errno::ENOMEM)?;
+    let mut known = MMIO.lock();
+    let found = known.iter().find(|(first, last, _)| *first <= start && end <= *last);
+    let virt = match found {
+        Some((first, _, virt)) => virt + start - first,
+        None => {
+            let virt = NEXT_MMIO.fetch_add(end - start + PAGE, Relaxed);
+            map(virt, start, end - start, Bits::DEVICE).map_err(|NoMemory| Errno::ENOMEM)?;
+            known.push((start, end, virt));
+            virt
+        }
+    };
     NonNull::new((virt + phys - start) as *mut u8).ok_or(Errno::EINVAL)
 }
 
