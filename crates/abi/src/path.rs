@@ -130,6 +130,18 @@ impl PathOp {
         }
     }
 
+    /// A copy, for who must go on with it after it was sent. None: there is no memory for the value of an attribute, which is the longest thing that a program passes.
+    pub fn try_clone(&self) -> Option<PathOp> {
+        let PathOp::Xattr { path, follow, op: XattrOp::Set { name, value, when } } = self else {
+            return Some(self.clone());
+        };
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(value.len()).ok()?;
+        copy.extend_from_slice(value);
+        let op = XattrOp::Set { name: name.clone(), value: copy, when: *when };
+        Some(PathOp::Xattr { path: path.clone(), follow: *follow, op })
+    }
+
     /// Another path in its place.
     pub fn set_path(&mut self, second: bool, new: Vec<u8>) {
         match self {

@@ -31,7 +31,7 @@ use vm::{Objects, Vm};
 pub struct Ground {
     /// Kernels of the machine, also those that do not run (yet).
     pub kernels: usize,
-    /// The kernel whose paths all others use.
+    /// The kernel that owns the root of the machine.
     pub root: KernelId,
     pub cpu: Arc<dyn Cpu>,
     pub memory: Arc<dyn Memory>,

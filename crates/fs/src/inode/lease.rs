@@ -1,6 +1,6 @@
 //! What other kernels hold of names and attributes, and how they are asked for it back.
 //!
-//! All files with names live on the kernel that owns the root (here: the owner). A kernel that asks it about a path may keep
+//! A file with a name lives on the kernel that has its file system (here: the owner). A kernel that asks it about a path may keep
 //! the answer (remote/names.rs) and give it again without asking, so nothing may change here that makes the answer wrong
 //! before that kernel has dropped it. Every inode therefore writes down, in its [`Sharers`], who holds an answer that rests
 //! on it, by what of it the answer rests on (a *slot*): its attributes and contents, who may search it, a name in it. A

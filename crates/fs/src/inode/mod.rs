@@ -348,8 +348,8 @@ pub trait Elsewhere: Send + Sync {
     fn entry(&self) -> &Arc<dyn File>;
     /// Mounted with other flags (mount(2)) from now on.
     fn remount(&self, flags: u64) -> BoxFuture<'_, Result<()>>;
-    /// Takes it away. EBUSY: something there is in use; with `detach` it stays until that ends.
-    fn unmount(&self, detach: bool) -> BoxFuture<'_, Result<()>>;
+    /// Takes it away. EBUSY: something there is in use. Only if it succeeds the file system is closed there.
+    fn unmount(&self) -> BoxFuture<'_, Result<()>>;
 }
 
 /// A file system that is to be on another kernel.

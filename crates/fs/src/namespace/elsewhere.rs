@@ -55,32 +55,38 @@ impl LocalPaths {
         }
         let (source, flags) = (mount.source.clone(), mount.flags);
         let tree = trees.mount(placed, mount, above).await?;
+        let _hanging = self.unmounting.lock().await;
         let hung = self.hang(on, Dentry::root(tree.root()), tree.clone(), source, flags);
         if let (Err(_), Some(there)) = (&hung, tree.elsewhere()) {
-            there.unmount(true).await?;
+            there.unmount().await?;
         }
         hung
     }
 
     /// Directories on `mount` that other kernels know because their file systems cover them, or did until just now: of one that is mounted there, the mount itself makes
     /// it busy, and of one that is not, that kernel's word that it has forgotten the directory may be on its way.
-    pub(super) fn covered_on(&self, mount: &Arc<Mount>) -> usize {
-        let covered: Vec<_> = self.covered.lock().iter().filter_map(Weak::upgrade).collect();
-        let is_on = |file: &&Arc<DirFile>| place_of(&***file).is_some_and(|at| Arc::ptr_eq(&at.mount, mount));
-        covered.iter().filter(is_on).count()
+    /// They are to be kept until the uses of the mount have been counted.
+    pub(super) fn covered_on(&self, mount: &Arc<Mount>) -> Vec<Arc<DirFile>> {
+        let is_on = |file: &Arc<DirFile>| place_of(&**file).is_some_and(|at| Arc::ptr_eq(&at.mount, mount));
+        self.covered.lock().iter().filter_map(Weak::upgrade).filter(is_on).collect()
     }
 
-    pub(super) async fn unmount_elsewhere(&self, mount: Arc<Mount>, detach: bool) -> Result<()> {
+    /// The caller has locked `unmounting`. Whatever fails there leaves it mounted here: its kernel has the file system still, and the disk.
+    pub(super) async fn unmount_elsewhere(&self, mount: &Arc<Mount>, detach: bool) -> Result<()> {
         let there = mount.file_system.elsewhere().ok_or(Errno::EINVAL)?;
-        if !detach {
-            self.mounts.check_unused(&mount, self.covered_on(&mount))?;
+        let used = {
+            let covered = self.covered_on(mount);
+            self.mounts.check_unused(mount, covered.len())
+        };
+        let unmounted = match used {
+            Ok(()) => there.unmount().await,
+            busy => busy,
+        };
+        match unmounted {
+            Ok(()) => self.mounts.forget(mount),
+            Err(Errno::EBUSY) if detach => self.detach(mount).await,
+            failed => failed,
         }
-        let _changing = self.everything.change(&[lease::OWN]).await;
-        let unmounted = there.unmount(detach).await;
-        if unmounted != Err(Errno::EBUSY) {
-            self.mounts.forget(&mount)?;
-        }
-        unmounted
     }
 
     /// On the kernel that is to have the file system.
@@ -95,7 +101,10 @@ impl LocalPaths {
             return Err(error);
         }
         let mount = Mount::over(tree, root.clone(), (None, Some(above)), source, flags);
-        self.mounts.add(mount.clone())?;
+        if let Err(error) = self.mounts.add(mount.clone()) {
+            mount.file_system.close().await?;
+            return Err(error);
+        }
         let at = Location { mount: mount.clone(), dentry: root };
         let entry: Arc<dyn File> = DirFile::new(&self.services, at, OpenFlags::PATH | OpenFlags::DIRECTORY);
         *mount.known_as.lock() = Arc::downgrade(&entry);
@@ -115,15 +124,18 @@ impl LocalPaths {
                 mount.set_flags(flags);
                 Ok(())
             }
-            TreeOp::Unmount(detach) => self.take_away(mount, detach).await,
+            TreeOp::Unmount => self.take_away(mount).await,
             TreeOp::Close => tree.close().await,
         }
     }
 
-    async fn take_away(&self, mount: Arc<Mount>, detach: bool) -> Result<()> {
-        if !detach {
-            mount.file_system.sync().await?;
+    async fn take_away(&self, mount: Arc<Mount>) -> Result<()> {
+        // The answer that said so was lost.
+        if mount.is_gone() {
+            return Ok(());
         }
-        self.take_from_tree(mount, detach).await
+        mount.file_system.sync().await?;
+        let _unmounting = self.unmounting.lock().await;
+        self.take_from_tree(mount, false).await
     }
 }

@@ -138,6 +138,8 @@ impl LocalPaths {
 
     /// sync(2).
     pub async fn sync(&self) -> Result<()> {
+        // Else a mount would be busy because it is written back.
+        let _unmounting = self.unmounting.lock().await;
         let mut result = Ok(());
         for mount in self.mounts.list().into_iter().chain(self.mounts.detached()) {
             result = result.and(mount.file_system.sync().await);
@@ -207,8 +209,8 @@ impl LocalPaths {
                     answer => answer.map(|()| PathAnswer::Done),
                 }
             }),
-            op => Box::pin(async move {
-                match self.perform(caller, base, &op).await {
+            mut op => Box::pin(async move {
+                match self.perform(caller, base, &mut op).await {
                     Err(GOES_ON) => go_on(caller, base, op, onwards).await,
                     answer => answer,
                 }
@@ -217,7 +219,7 @@ impl LocalPaths {
     }
 
     /// All but what [`LocalPaths::start`] does by itself.
-    async fn perform(&self, caller: &Caller, base: &Base, op: &PathOp) -> Result<PathAnswer> {
+    async fn perform(&self, caller: &Caller, base: &Base, op: &mut PathOp) -> Result<PathAnswer> {
         let done = |()| PathAnswer::Done;
         match op {
             PathOp::Open { .. } | PathOp::Stat { .. } | PathOp::Unlink { .. } => Err(Errno::EIO),
@@ -241,7 +243,7 @@ impl LocalPaths {
                 self.set_attributes(caller, base, path, *follow, *empty_ok, set.clone()).await.map(done)
             }
             PathOp::Xattr { path, follow, op } => {
-                self.xattr(caller, base, path, *follow, op.clone()).await.map(PathAnswer::Bytes)
+                self.xattr(caller, base, path, *follow, op).await.map(PathAnswer::Bytes)
             }
             PathOp::Mount { source, path, kind, flags, data } => {
                 self.mount(caller, base, source.clone(), path, kind, *flags, data).await.map(done)

@@ -42,7 +42,9 @@ pub struct Mount {
     /// The topmost directory as that kernel knows it.
     pub(super) known_as: Lock<Weak<dyn File>>,
     /// That kernel has taken the mount away.
-    pub(super) gone: AtomicBool,
+    gone: AtomicBool,
+    /// It hangs nowhere any more, but is used still (MNT_DETACH): no other kernel may keep a file of it open.
+    detached: AtomicBool,
     given: Lock<Given>,
 }
 
@@ -97,6 +99,7 @@ impl Mount {
             above,
             known_as: Lock::new(Weak::<super::directory::DirFile>::new()),
             gone: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
             given: Lock::default(),
         })
     }
@@ -110,13 +113,13 @@ impl Mount {
         self.entry.as_ref()
     }
 
-    /// If a walk begins at `start` because it came there from the mount on another kernel, and that has been taken away since: what it covered.
-    pub(super) fn left(&self, start: &Arc<dyn File>) -> Option<Arc<dyn File>> {
-        let is_known = || core::ptr::addr_eq(Weak::as_ptr(&self.known_as.lock()), Arc::as_ptr(start));
-        if self.gone.load(Ordering::Acquire) && is_known() {
-            return self.above.clone();
-        }
-        None
+    /// Whether the kernel that has the directory above has taken it away.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Acquire)
     }
 
     /// A tree that hangs nowhere, for files without names.
@@ -128,7 +131,7 @@ impl Mount {
     /// An object of one of its files is given out, perhaps to be mapped.
     pub(super) fn gives(&self, object: &Arc<dyn Object>) {
         // What hangs nowhere is never unmounted.
-        if self.on.is_none() {
+        if !self.hangs() {
             return;
         }
         let mut given = self.given.lock();
@@ -210,11 +213,23 @@ impl MountTable {
         mounts.iter().rev().find(|mount| mount.on.as_ref().is_some_and(|on| on.same(at))).cloned()
     }
 
-    /// ENOSPC: there are too many.
+    /// If a walk begins at `start` because it came there from the mount on another kernel, and that has been taken away since: what it covered. Under the lock: who takes
+    /// the mount away later finds it used by the walk.
+    pub fn left(&self, mount: &Arc<Mount>, start: &Arc<dyn File>) -> Option<Arc<dyn File>> {
+        let above = mount.above.as_ref()?;
+        let _mounts = self.mounts.lock();
+        let is_known = || core::ptr::addr_eq(Weak::as_ptr(&mount.known_as.lock()), Arc::as_ptr(start));
+        (mount.is_gone() && is_known()).then(|| above.clone())
+    }
+
+    /// ENOSPC: there are too many. ENOENT: what it is to hang on hangs nowhere any more.
     pub fn add(&self, mount: Arc<Mount>) -> Result<()> {
         let mut mounts = self.mounts.lock();
         if mounts.len() >= MOST {
             return Err(Errno::ENOSPC);
+        }
+        if mount.on.as_ref().is_some_and(|on| !mounts.iter().any(|other| Arc::ptr_eq(other, &on.mount))) {
+            return Err(Errno::ENOENT);
         }
         if let Some(on) = &mount.on {
             // Pairs with the load in `covering`: who sees the count finds the entry.
@@ -275,11 +290,6 @@ impl MountTable {
         }
     }
 
-    /// One of those that hang on `mount` whose file system is another kernel's.
-    pub fn elsewhere_on(&self, mount: &Arc<Mount>) -> Option<Arc<Mount>> {
-        with_hanging(&self.mounts.lock(), mount).into_iter().find(|other| other.entry().is_some())
-    }
-
     /// Takes `mount` out, and all that hang on it, whoever uses them.
     pub fn detach(&self, mount: &Arc<Mount>) -> Result<()> {
         if !mount.hangs() {
@@ -296,6 +306,9 @@ impl MountTable {
         for on in gone.iter().filter_map(|mount| mount.on.as_ref()) {
             on.dentry.mounts.fetch_sub(1, Ordering::Release);
         }
+        for mount in &gone {
+            mount.detached.store(true, Ordering::Release);
+        }
         self.detached.lock().extend(gone);
         Ok(())
     }
@@ -306,14 +319,24 @@ impl MountTable {
     }
 
     /// Takes a detached mount out of those in use, if it is used no more; says whether.
-    pub fn forget_detached(&self, mount: &Arc<Mount>, mapped: Mapped) -> bool {
+    pub fn forget_detached(&self, mount: &Arc<Mount>, mapped: Mapped, holders: usize) -> bool {
         let mut detached = self.detached.lock();
-        // The list's, and the caller's.
-        if mount.is_used(2, mapped) {
+        if mount.is_used(holders, mapped) {
             return false;
         }
         detached.retain(|other| !Arc::ptr_eq(other, mount));
         true
+    }
+
+    /// The same for one whose file system is another kernel's, where it has been taken away.
+    pub fn drop_detached(&self, mount: &Arc<Mount>) {
+        self.detached.lock().retain(|other| !Arc::ptr_eq(other, mount));
+    }
+
+    /// Whether more than `holders` have a detached mount, whoever maps its files.
+    pub fn is_held(&self, mount: &Arc<Mount>, holders: usize) -> bool {
+        let _detached = self.detached.lock();
+        Arc::strong_count(mount) > holders
     }
 
     pub fn list(&self) -> Vec<Arc<Mount>> {

@@ -9,7 +9,7 @@ use super::{
 use crate::{inode::Mounter, lease, Base, Caller, FileSystem, Kind, MappingUse};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
-use machine::{errno::Result, Errno};
+use machine::{errno::Result, to_completion, Errno};
 use messages::fs::TreeMount;
 
 const MNT_FORCE: u32 = 1;
@@ -131,6 +131,7 @@ impl LocalPaths {
                 Err(error) => return Err(error),
             };
             let flags = flags | from.mount.flags();
+            let _hanging = self.unmounting.lock().await;
             return self.hang(on, from.dentry, from.mount.file_system.clone(), source, flags);
         }
         let mounter = self.kinds.lock().get(kind).cloned().ok_or(Errno::ENODEV)?;
@@ -140,6 +141,7 @@ impl LocalPaths {
         }
         let file_system = mounter.mount(&source, data, flags & flags::RDONLY != 0).await?;
         let root = Dentry::root(file_system.root());
+        let _hanging = self.unmounting.lock().await;
         let hung = check_writable(&root, flags).and_then(|()| self.hang(on, root, file_system.clone(), source, flags));
         if hung.is_err() {
             // It is mounted nowhere.
@@ -160,67 +162,90 @@ impl LocalPaths {
         if !Arc::ptr_eq(&dentry, &mount.root) {
             return Err(Errno::EINVAL);
         }
-        if mount.entry().is_some() {
-            return self.unmount_elsewhere(mount, flags & MNT_DETACH != 0).await;
-        }
         drop(dentry);
-        let detach = flags & MNT_DETACH != 0;
-        if detach {
-            while let Some(other) = self.mounts.elsewhere_on(&mount) {
-                self.unmount_elsewhere(other, true).await?;
-            }
+        let (this, detach) = (self.this.upgrade().ok_or(Errno::EIO)?, flags & MNT_DETACH != 0);
+        // A program that is killed meanwhile must not leave it half done.
+        to_completion(&*self.services.spawner, async move { this.unmount_found(mount, detach).await }).await
+    }
+
+    async fn unmount_found(&self, mount: Arc<Mount>, detach: bool) -> Result<()> {
+        if mount.entry().is_none() {
+            mount.file_system.sync().await?;
         }
-        mount.file_system.sync().await?;
+        let _unmounting = self.unmounting.lock().await;
         self.take_from_tree(mount, detach).await
     }
 
-    /// Takes a mount away, and closes its file system if nobody uses that.
+    /// Takes a mount away, and closes its file system if nobody uses that. The caller has locked `unmounting`.
     pub(super) async fn take_from_tree(&self, mount: Arc<Mount>, detach: bool) -> Result<()> {
-        let _unmounting = self.unmounting.lock().await;
         // Nobody keeps a file of it open only in case it is opened again.
         let _changing = self.everything.change(&[lease::OWN]).await;
+        if mount.entry().is_some() {
+            return self.unmount_elsewhere(&mount, detach).await;
+        }
         if detach {
-            self.mounts.detach(&mount)?;
-            drop(mount);
-            self.close_unused().await;
-            self.watch_detached();
-            return Ok(());
+            return self.detach(&mount).await;
         }
         let mapped = self.mapped(&mount).await;
-        self.mounts.remove(&mount, mapped, self.covered_on(&mount))?;
-        self.close_last(mount).await
+        let covered = self.covered_on(&mount);
+        self.mounts.remove(&mount, mapped, covered.len())?;
+        drop(covered);
+        self.close_last(mount).await;
+        Ok(())
+    }
+
+    /// MNT_DETACH: what hangs on the mount goes with it, and each is closed when nobody uses it any more. The caller has locked `unmounting`, and has recalled what other
+    /// kernels keep.
+    pub(super) async fn detach(&self, mount: &Arc<Mount>) -> Result<()> {
+        self.mounts.detach(mount)?;
+        self.close_unused(Some(mount)).await;
+        self.watch_detached();
+        Ok(())
     }
 
     /// Nobody uses a mount any more. If no other mount has its file system, that is closed. The caller has locked `unmounting`: of two mounts one is the last.
-    async fn close_last(&self, mount: Arc<Mount>) -> Result<()> {
+    async fn close_last(&self, mount: Arc<Mount>) {
         self.names.drop_unused();
-        match Arc::strong_count(&mount.file_system) {
-            1 => mount.file_system.close().await,
-            _ => Ok(()),
+        if Arc::strong_count(&mount.file_system) == 1
+            && let Err(error) = mount.file_system.close().await
+        {
+            // It hangs nowhere any more: nobody could try again.
+            log::error!("umount: {}: {error:?}", mount.source.escape_ascii());
         }
     }
 
     /// Whether a program maps files of a mount.
     async fn mapped(&self, mount: &Mount) -> Mapped {
         let (objects, times) = mount.given();
-        let mut is_mapped = false;
         if let Some(mappers) = self.services.mappers() {
             for object in objects {
-                is_mapped |= mappers.uses(object.id(), MappingUse::Maps).await > 0;
+                if mappers.uses(object.id(), MappingUse::Maps).await > 0 {
+                    return Mapped { is_mapped: true, times };
+                }
             }
         }
-        Mapped { is_mapped, times }
+        Mapped { is_mapped: false, times }
     }
 
-    /// Closes what was detached and is used no more. The caller has locked `unmounting`.
-    async fn close_unused(&self) {
+    /// Closes what was detached and is used no more. The caller has locked `unmounting`; `held` is the mount that he has himself.
+    async fn close_unused(&self, held: Option<&Arc<Mount>>) {
         // What hung on another first.
         for mount in self.mounts.detached().into_iter().rev() {
+            // The list's, and this one.
+            let holders = 2 + usize::from(held.is_some_and(|held| Arc::ptr_eq(held, &mount)));
+            if self.mounts.is_held(&mount, holders) {
+                continue;
+            }
+            if let Some(there) = mount.file_system.elsewhere() {
+                // It is as busy as it is there. Of whatever else fails there the log speaks there, and the watcher tries again.
+                if there.unmount().await.is_ok() {
+                    self.mounts.drop_detached(&mount);
+                }
+                continue;
+            }
             let mapped = self.mapped(&mount).await;
-            if self.mounts.forget_detached(&mount, mapped)
-                && let Err(error) = self.close_last(mount).await
-            {
-                log::error!("a file system that was detached could not be closed: {error:?}");
+            if self.mounts.forget_detached(&mount, mapped, holders) {
+                self.close_last(mount).await;
             }
         }
     }
@@ -236,8 +261,7 @@ impl LocalPaths {
                 wait.await;
                 let Some(paths) = this.upgrade() else { return };
                 let _unmounting = paths.unmounting.lock().await;
-                let _changing = paths.everything.change(&[lease::OWN]).await;
-                paths.close_unused().await;
+                paths.close_unused(None).await;
                 // Under the lock, under which others detach.
                 if paths.mounts.detached().is_empty() {
                     paths.watching.store(false, SeqCst);

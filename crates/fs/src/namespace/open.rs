@@ -303,7 +303,7 @@ fn may_share(at: &Location, flags: OpenFlags, lease: &Lease) -> Option<Vec<u64>>
     let (inode, above) = (at.inode(), at.dentry.parent()?);
     let notes = [(inode, lease::OWN), (inode, lease::OPENS), (&above.inode, lease::OPENS)];
     let tokens = notes.into_iter().map(|(inode, slot)| lease.note(inode, slot)).collect::<Option<Vec<u64>>>()?;
-    let kept = at.mount.open_flags().is_empty();
+    let kept = at.mount.open_flags().is_empty() && !at.mount.is_detached();
     let told = inotify::is_watched(inode) || inotify::is_watched(&above.inode);
     let locked = inode.locks().is_some_and(|table| !table.is_empty());
     let noisy = inode.notes_read() && !flags.writable();

@@ -128,8 +128,8 @@ impl<'a> Walk<'a> {
         let walk =
             Walk { paths, caller, base, second, root, at, links, resolve: 0, given, crossed, stays: false, lease };
         // It was on its way here when the mount was taken away: on below it.
-        if let Some(above) = walk.at.mount.left(start) {
-            return Err(walk.go_on(Some(above), path, b""));
+        if let Some(above) = paths.mounts.left(&walk.at.mount, start) {
+            return Err(walk.go_on(Some(above), b"", path));
         }
         Ok(walk)
     }

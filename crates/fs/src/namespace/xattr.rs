@@ -190,9 +190,12 @@ impl LocalPaths {
         base: &Base,
         path: &[u8],
         follow: bool,
-        op: XattrOp,
+        op: &mut XattrOp,
     ) -> Result<Vec<u8>> {
-        match self.target(caller, base, path, follow, false).await? {
+        let found = self.target(caller, base, path, follow, false).await?;
+        // The walk does not go on elsewhere: nobody wants the operation any more.
+        let op = core::mem::replace(op, XattrOp::List);
+        match found {
             Target::At(location) => run(caller, &location, op).await,
             Target::File(file) => {
                 let answer = file.xattr(caller, op).await;

@@ -263,6 +263,7 @@ impl AllPaths {
     /// The rest of the walk begins there.
     fn begin_at(&self, base: &mut Base, op: &mut PathOp, onward: Onward) {
         let Onward { second, at, path, links, .. } = onward;
+        let crossed = at.is_some();
         if base.continues.is_none() && is_bound(op) {
             base.root = base.at.clone();
         }
@@ -281,7 +282,7 @@ impl AllPaths {
         op.set_path(second, path);
         let mut continues = base.continues.unwrap_or_default();
         continues.links = links;
-        continues.crossed[usize::from(second)] = true;
+        continues.crossed[usize::from(second)] = crossed;
         base.continues = Some(continues);
     }
 
@@ -384,7 +385,8 @@ impl AllPaths {
         key: Option<(Key, u64)>,
     ) -> Result<PathAnswer> {
         let (recalls, now) = (self.remote.names.recalls(), self.clock.monotonic());
-        let answered = self.ask(owner, caller, base, op.clone(), key, now).await?;
+        let sent = op.try_clone().ok_or(Errno::ENOMEM)?;
+        let answered = self.ask(owner, caller, base, sent, key, now).await?;
         let Answered::GoesOn { onward, tokens, until } = answered else {
             let Answered::Final(answer) = answered else { return Err(Errno::EIO) };
             return Ok(answer);

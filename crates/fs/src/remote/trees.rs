@@ -155,29 +155,19 @@ impl Elsewhere for FarTree {
         Box::pin(self.ask(TreeOp::Remount(flags)))
     }
 
-    fn unmount(&self, detach: bool) -> BoxFuture<'_, Result<()>> {
+    fn unmount(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let mut unmounted = self.ask(TreeOp::Unmount(false)).await;
-            let stays = detach && unmounted == Err(Errno::EBUSY);
-            if stays {
-                unmounted = self.ask(TreeOp::Unmount(true)).await;
-            }
+            let unmounted = self.ask(TreeOp::Unmount).await;
             // With its kernel all that used it has ended.
-            if self.is_lost() {
-                unmounted = Ok(());
-            }
-            if unmounted == Err(Errno::EBUSY) {
+            if unmounted.is_err() && !self.is_lost() {
                 return unmounted;
             }
             self.is_mounted.store(false, Release);
             let lent = self.lent.lock().take();
-            match lent {
-                // Files of it are still open there: nobody else may use the disk any more.
-                Some(lent) if stays && !self.is_lost() => core::mem::forget(lent),
-                Some(lent) => lent.returned().await,
-                None => {}
+            if let Some(lent) = lent {
+                lent.returned().await;
             }
-            unmounted
+            Ok(())
         })
     }
 }
@@ -190,9 +180,14 @@ impl Drop for FarTree {
         }
         let (remote, entry, lent) = (self.remote.clone(), self.root.entry.clone(), self.lent.get_mut().take());
         self.remote.spawn(async move {
-            if let Some(FileRef { owner, id }) = entry.remote() {
-                // Fails if that kernel dies.
-                let _ = remote.endpoint.call(owner, TreeControl { id, op: TreeOp::Unmount(false) }).await;
+            let Some(FileRef { owner, id }) = entry.remote() else { return };
+            let asked = remote.endpoint.call(owner, TreeControl { id, op: TreeOp::Unmount }).await;
+            let unmounted = asked.map_err(Errno::from).and_then(|unmounted| unmounted);
+            if let (Err(error), true) = (unmounted, remote.endpoint.is_alive(owner)) {
+                log::error!("a file system that hangs nowhere could not be closed on kernel {}: {error:?}", owner.0);
+                // It is mounted there still: nobody else may use the disk.
+                core::mem::forget(lent);
+                return;
             }
             if let Some(lent) = lent {
                 lent.returned().await;

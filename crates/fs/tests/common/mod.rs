@@ -140,6 +140,7 @@ pub fn user(uid: u32) -> Caller {
 pub struct Process {
     pub paths: Arc<LocalPaths>,
     pub memory: Arc<FakeMemory>,
+    pub tasks: Arc<Tasks>,
     pub caller: Caller,
     pub base: Base,
 }
@@ -152,11 +153,21 @@ impl Process {
     pub fn with(kernel: &Kernel, paths: Arc<LocalPaths>) -> Process {
         let root = block_on(paths.root()).unwrap();
         let base = Base::new(root.clone(), root);
-        Process { paths, memory: kernel.memory.clone(), caller: user(0), base }
+        let (memory, tasks) = (kernel.memory.clone(), kernel.tasks.clone());
+        Process { paths, memory, tasks, caller: user(0), base }
     }
 
     pub fn run(&self, op: PathOp) -> Result<PathAnswer> {
-        block_on(self.paths.run(&self.caller, &self.base, op))
+        let mut answer = self.paths.run(&self.caller, &self.base, op);
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..1_000_000 {
+            if let Poll::Ready(answer) = answer.as_mut().poll(&mut context) {
+                return answer;
+            }
+            // It may wait for a task.
+            self.tasks.run_now();
+        }
+        panic!("a call waits for something that nobody does");
     }
 
     pub fn open_how(&self, path: &str, flags: OpenFlags, mode: u32, resolve: u64) -> Result<Arc<dyn File>> {

@@ -177,8 +177,8 @@ pub enum TreeOp {
     Sync,
     /// Mounted with these flags of mount(2) from now on.
     Remount(u64),
-    /// Takes it away. EBUSY: something of it is in use; if true it stays until that ends.
-    Unmount(bool),
+    /// Takes it away. EBUSY: something of it is in use.
+    Unmount,
     /// The machine ends.
     Close,
 }

@@ -217,11 +217,18 @@ pub(super) async fn mounts(subject: Subject, _caller: Caller) -> Result<Vec<u8>>
 
 pub(super) async fn mount_info(subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
+    // What tells a device may wait, and a mount that somebody has is busy: meanwhile only their roots are kept.
+    let roots = subject.proc.mounts().iter().map(|mount| mount.root.inode.clone()).collect::<Vec<_>>();
+    let mut devices = Vec::new();
+    for root in &roots {
+        devices.push(root.attributes().await.map_or((0, 0), |attributes| attributes.dev));
+    }
     let all = subject.proc.mounts();
     for (index, mount) in all.iter().enumerate() {
         let parent =
             mount.on.as_ref().and_then(|on| all.iter().position(|other| alloc::sync::Arc::ptr_eq(other, &on.mount)));
-        let device = mount.root.inode.attributes().await.map_or((0, 0), |attributes| attributes.dev);
+        let known = roots.iter().position(|root| alloc::sync::Arc::ptr_eq(root, &mount.root.inode));
+        let device = known.map_or((0, 0), |known| devices[known]);
         put!(text, "{} {} {}:{} / ", index + 1, parent.map_or(0, |parent| parent + 1), device.0, device.1);
         escaped(&mut text, &place(mount));
         put!(text, " {} - {} ", options(mount), mount.file_system.kind());

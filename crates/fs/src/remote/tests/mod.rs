@@ -8,6 +8,7 @@ mod disk;
 mod internet;
 mod interrupted;
 mod locks;
+mod mounts;
 mod moves;
 mod names;
 mod objects;

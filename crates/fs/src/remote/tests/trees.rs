@@ -7,7 +7,7 @@ use crate::{
     Base, Caller, Kind, LocalPaths, Services, SetAttributes,
 };
 use alloc::{format, string::String};
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 const KERNELS: usize = 4;
 /// How many random trees are tried, and operations on each.
@@ -15,7 +15,18 @@ const SEEDS: u64 = 60;
 const OPERATIONS: usize = 350;
 
 #[derive(Default)]
-struct Ticks(AtomicU64);
+pub(super) struct Ticks(Arc<AtomicU64>, AtomicBool);
+
+impl Ticks {
+    /// Who waits until a time is woken at it from now on; nobody is in tests that know nothing of time.
+    pub fn wakes(&self) {
+        self.1.store(true, SeqCst);
+    }
+
+    pub fn advance(&self, ns: u64) {
+        self.0.fetch_add(ns, SeqCst);
+    }
+}
 
 impl crate::Clock for Ticks {
     fn realtime(&self) -> crate::Timestamp {
@@ -24,17 +35,28 @@ impl crate::Clock for Ticks {
     fn monotonic(&self) -> u64 {
         self.0.fetch_add(1, SeqCst)
     }
+    fn at(&self, ns: u64) -> Option<BoxFuture<'static, ()>> {
+        let now = self.0.clone();
+        let comes = core::future::poll_fn(move |_| match now.load(SeqCst) >= ns {
+            true => core::task::Poll::Ready(()),
+            false => core::task::Poll::Pending,
+        });
+        self.1.load(SeqCst).then(|| Box::pin(comes) as BoxFuture<'static, ()>)
+    }
 }
 
 /// Kernels with a root on kernel 0, and the paths of each.
-struct World {
-    machine: Machine,
-    paths: Vec<Arc<dyn Paths>>,
-    roots: Vec<Arc<dyn File>>,
-    tree: Arc<LocalPaths>,
+pub(super) struct World {
+    pub machine: Machine,
+    pub paths: Vec<Arc<dyn Paths>>,
+    pub roots: Vec<Arc<dyn File>>,
+    pub tree: Arc<LocalPaths>,
+    /// Of each kernel.
+    pub parts: Vec<(Arc<Services>, Arc<LocalPaths>)>,
+    pub clock: Arc<Ticks>,
 }
 
-fn world(kernels: usize) -> World {
+pub(super) fn world(kernels: usize) -> World {
     let (ram, tasks, clock) = (Arc::<Mutex<Ram>>::default(), Arc::<Tasks>::default(), Arc::<Ticks>::default());
     let mut all = Vec::new();
     let machine = Machine::each(kernels, ram.clone(), tasks.clone(), |me| {
@@ -58,38 +80,38 @@ fn world(kernels: usize) -> World {
         |kernel: &Arc<Remote>| Arc::new(AllPaths::new(kernel.clone(), KernelId(0), clock.clone())) as Arc<dyn Paths>;
     let paths: Vec<_> = machine.kernels.iter().map(of).collect();
     let roots = paths.iter().map(|paths| machine.run(paths.root()).unwrap()).collect();
-    World { machine, paths, roots, tree }
+    World { machine, paths, roots, tree, parts: all, clock }
 }
 
 impl World {
-    fn run(&self, kernel: usize, who: &Caller, base: &Base, op: PathOp) -> Result<PathAnswer> {
+    pub fn run(&self, kernel: usize, who: &Caller, base: &Base, op: PathOp) -> Result<PathAnswer> {
         self.machine.run(self.paths[kernel].run(who, base, op))
     }
 
-    fn base(&self, kernel: usize) -> Base {
+    pub fn base(&self, kernel: usize) -> Base {
         Base::new(self.roots[kernel].clone(), self.roots[kernel].clone())
     }
 
-    fn root(&self, kernel: usize, op: PathOp) -> Result<PathAnswer> {
+    pub fn root(&self, kernel: usize, op: PathOp) -> Result<PathAnswer> {
         self.run(kernel, &caller(1), &self.base(kernel), op)
     }
 
-    fn open(&self, kernel: usize, path: &str, flags: OpenFlags) -> Result<Arc<dyn File>> {
+    pub fn open(&self, kernel: usize, path: &str, flags: OpenFlags) -> Result<Arc<dyn File>> {
         match self.root(kernel, open_of(path.as_bytes(), flags))? {
             PathAnswer::File(file) => Ok(file),
             _ => panic!("no file"),
         }
     }
 
-    fn mount(&self, kernel: usize, path: &str, on: u16) -> Result<()> {
+    pub fn mount(&self, kernel: usize, path: &str, on: u16) -> Result<()> {
         self.root(kernel, mount_of(path, &format!("kernel={on}"))).map(drop)
     }
 
-    fn unmount(&self, kernel: usize, path: &str) -> Result<()> {
+    pub fn unmount(&self, kernel: usize, path: &str) -> Result<()> {
         self.root(kernel, PathOp::Unmount { path: path.into(), flags: 0 }).map(drop)
     }
 
-    fn close(&self, file: Arc<dyn File>) {
+    pub fn close(&self, file: Arc<dyn File>) {
         self.machine.run(file.close_descriptor(&caller(7)));
     }
 
@@ -108,12 +130,12 @@ fn open_of(path: &[u8], flags: OpenFlags) -> PathOp {
     PathOp::Open { path: path.into(), flags, mode: 0o644, resolve: 0 }
 }
 
-fn mount_of(path: &str, data: &str) -> PathOp {
+pub(super) fn mount_of(path: &str, data: &str) -> PathOp {
     let (source, kind) = (b"none".to_vec(), b"tmpfs".to_vec());
     PathOp::Mount { source, path: path.into(), kind, flags: 0, data: data.into() }
 }
 
-fn make_dir(path: &str) -> PathOp {
+pub(super) fn make_dir(path: &str) -> PathOp {
     PathOp::MakeDir { path: path.into(), mode: 0o755 }
 }
 
