@@ -436,14 +436,14 @@ pub(crate) fn seal(bytes: &mut [u8], seed: Option<u32>, block: u64) {
 }
 
 impl<D: Device> Volume<D> {
-    /// The value of an attribute; None: the inode has none of that name. ACLs are as in system calls. [`Error::Unsupported`]: no attribute is called so.
-    pub async fn attribute(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.run(|handle| handle.attribute(inode, name)).await
+    /// The value of an attribute; None: the inode has none of that name. ACLs are as in system calls. [`Error::Unsupported`]: no attribute is called so. [`Error::Gone`]: the inode is not in use.
+    pub async fn attribute(&self, number: u32, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.run(|handle| handle.attribute(&handle.inode_if_used(number)?.ok_or(Error::Gone)?, name)).await
     }
 
-    /// The names of all attributes.
-    pub async fn attributes(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-        self.run(|handle| handle.attributes(inode)).await
+    /// The names of all attributes. [`Error::Gone`]: the inode is not in use.
+    pub async fn attributes(&self, number: u32) -> Result<Vec<Vec<u8>>> {
+        self.run(|handle| handle.attributes(&handle.inode_if_used(number)?.ok_or(Error::Gone)?)).await
     }
 
     /// Sets an attribute, or with None removes it; `change` changes what else of the inode goes with that (a new ACL brings a new mode). False: `when` forbids it, or what is to be removed is

@@ -98,7 +98,7 @@ pub(crate) struct Core {
     reserved: u64,
     /// Orphans, the newest last; the head of the list on the disk is the last of these.
     orphans: Vec<u32>,
-    /// Nobody changes anything: mounted so, or the journal has failed.
+    /// Nobody changes anything: mounted so, or damage or a failed journal has stopped it.
     pub read_only: bool,
     /// The journal could not be written, or damage was found: nothing is ever written again. [`Core::read_only`] is set, too.
     failed: bool,

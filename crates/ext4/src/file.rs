@@ -78,9 +78,14 @@ impl Handle<'_> {
         self.parse_inode(number, false)
     }
 
+    /// The same, also one without a name.
+    pub(crate) fn inode_if_used(&self, number: u32) -> Result<Option<Inode>> {
+        self.parse_inode(number, true)
+    }
+
     /// An inode that must be in use, also one without a name.
     pub(crate) fn any_inode(&self, number: u32) -> Result<Inode> {
-        self.parse_inode(number, true)?.ok_or(Error::Corrupt("an inode that is not in use"))
+        self.inode_if_used(number)?.ok_or(Error::Corrupt("an inode that is not in use"))
     }
 
     fn parse_inode(&self, number: u32, orphans: bool) -> Result<Option<Inode>> {

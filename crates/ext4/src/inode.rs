@@ -28,7 +28,7 @@ pub struct Time {
 }
 
 /// An inode as it is on the disk.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Its number.
     pub number: u32,

@@ -79,6 +79,8 @@ pub enum Error {
     NoMemory,
     /// It is mounted to be read only, or became so by an error.
     ReadOnly,
+    /// The name, or the directory that it is to be in, is gone, or the name leads to another inode than the caller knows.
+    Gone,
     /// A directory to be removed has names in it.
     NotEmpty,
     /// A file has as many names as it may have.
@@ -127,8 +129,8 @@ pub trait Device: Send + Sync {
     /// Writes blocks that follow each other, beginning with `block`. They need not stay if the power fails before the next [`Device::flush`] has answered.
     /// When the future is dropped, the device may still write them.
     fn write(&self, block: u64, blocks: Vec<Bytes>) -> impl Future<Output = Result<()>> + Send;
-    /// Called with nothing locked when damage was found in a file system that is mounted, or its journal could not be written. It may have become read only by that
-    /// ([`Volume::is_read_only`]); [`Volume::save_errors`] makes the superblock tell of it.
+    /// Called when damage was found in a file system that is mounted, or its journal could not be written. It may have become read only by that ([`Volume::is_read_only`]);
+    /// [`Volume::save_errors`] makes the superblock tell of it. No spin lock is held, but perhaps the journal's, which that waits for: so another task must call it.
     fn failed(&self, _failure: Failure) {}
     /// What has been written stays. It answers only after all writes that began before it have ended, also those whose futures were dropped: whoever writes anew what a
     /// dropped future was to write flushes first, so that the old write does not come after a newer one.

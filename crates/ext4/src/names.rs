@@ -34,7 +34,7 @@ pub(crate) struct NamePlace<'a> {
 impl NamePlace<'_> {
     /// The block that has the name.
     fn found(&self) -> Result<u32> {
-        self.block.ok_or(Error::Corrupt("a name that is gone"))
+        self.block.ok_or(Error::Gone)
     }
 }
 
@@ -50,14 +50,14 @@ fn touch(directory: &mut Inode, time: Time) {
 fn leads_to(found: u32, expected: u32) -> Result<()> {
     match found == expected {
         true => Ok(()),
-        false => Err(Error::Corrupt("a name that leads to another inode")),
+        false => Err(Error::Gone),
     }
 }
 
 impl Handle<'_> {
     /// A directory that is in use.
     pub(crate) fn directory(&self, number: u32) -> Result<Inode> {
-        let directory = self.inode(number)?.ok_or(Error::Corrupt("a directory that is gone"))?;
+        let directory = self.inode(number)?.ok_or(Error::Gone)?;
         match is_directory(&directory)? {
             true => Ok(directory),
             false => Err(Error::Corrupt("a file that was a directory")),
@@ -281,7 +281,7 @@ impl<D: Device> Volume<D> {
     /// A name that is there.
     async fn there<'a>(&self, directory: u32, name: &'a [u8]) -> Result<NamePlace<'a>> {
         let inode = self.run(|handle| handle.directory(directory)).await?;
-        let entry = self.lookup(&inode, name).await?.ok_or(Error::Corrupt("a name that is gone"))?;
+        let entry = self.noted(self.lookup(&inode, name).await)?.ok_or(Error::Gone)?;
         Ok(NamePlace { directory, name, block: Some(entry.block) })
     }
 
@@ -292,7 +292,7 @@ impl<D: Device> Volume<D> {
             handle.directory(directory)
         });
         let inode = inode.await?;
-        Ok(NamePlace { directory, name, block: self.find_room(&inode, name.len()).await? })
+        Ok(NamePlace { directory, name, block: self.noted(self.find_room(&inode, name.len()).await)? })
     }
 
     /// Makes an inode with a name in `directory`, which does not have that yet. `target`: where a symbolic link leads; [`Error::TooLarge`]: that does not fit a block.
@@ -361,7 +361,7 @@ impl<D: Device> Volume<D> {
 
     async fn check_empty(&self, inode: u32) -> Result<()> {
         let inode = self.run(|handle| handle.any_inode(inode)).await?;
-        match !is_directory(&inode)? || self.is_empty_directory(&inode).await? {
+        match !is_directory(&inode)? || self.noted(self.is_empty_directory(&inode).await)? {
             true => Ok(()),
             false => Err(Error::NotEmpty),
         }

@@ -73,7 +73,17 @@ impl<D: Device> Volume<D> {
 
     /// Does `step` until it needs no block that is not in memory, and no commit.
     pub(crate) async fn retry<T>(&self, step: impl FnMut(&Self) -> Result<T>) -> Result<T> {
-        let answer = self.try_often(step).await;
+        self.noted(self.try_often(step).await)
+    }
+
+    /// [`Volume::run`] to look for something while others may change what is looked at: that may be all that [`Error::Corrupt`] says. Damage is noted by the caller, once he knows that nothing
+    /// has changed meanwhile ([`Volume::noted`]).
+    pub(crate) async fn look<T>(&self, mut operation: impl FnMut(&mut Handle<'_>) -> Result<T>) -> Result<T> {
+        self.try_often(|volume| volume.try_run(&mut operation)).await
+    }
+
+    /// Notes the damage that an answer tells of.
+    pub(crate) fn noted<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(Error::Corrupt(what)) = answer {
             self.note_damage(what);
         }

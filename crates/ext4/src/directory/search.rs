@@ -1,5 +1,5 @@
-//! Finding a name, room for one, and all names. A directory may be large: one block of it is looked at at a time, and nothing is locked between one and the next. The caller keeps
-//! others from changing the directory during one call: else it may answer [`Error::Corrupt`].
+//! Finding a name, room for one, and all names. A directory may be large: one block of it is looked at at a time, and nothing is locked between one and the next. While others change
+//! the directory a call may answer [`Error::Corrupt`], so none notes damage: the caller does ([`Volume::note_damage`]) who knows that nobody has changed it.
 //!
 //! A listing of a directory with an index goes by the hashes of the names, as in Linux, because the split of a leaf moves names to another block: by blocks, a listing would find
 //! them twice or never. A directory of one block, which may get an index, is listed in the same way.
@@ -100,7 +100,7 @@ impl<D: Device> Volume<D> {
         let mut path = None;
         // The index does not lead to these two, which are in the first block.
         while !is_dots(wanted) {
-            match self.run(|handle| handle.search(directory, wanted, path.as_ref())).await? {
+            match self.look(|handle| handle.search(directory, wanted, path.as_ref())).await? {
                 Searched::Found(entry) => return Ok(Some(entry)),
                 Searched::Absent => return Ok(None),
                 Searched::Further(next) => path = Some(next),
@@ -120,11 +120,11 @@ impl<D: Device> Volume<D> {
         directory: &Inode,
         mut each: impl FnMut(u32, Option<&[u8]>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let blocks = self.run(|handle| handle.directory_blocks(directory)).await?;
+        let blocks = self.look(|handle| handle.directory_blocks(directory)).await?;
         let mut number = 0;
         while number < blocks {
             let (found, next) = self
-                .run(|handle| {
+                .look(|handle| {
                     let (block, next) = handle.directory_piece(directory, number)?;
                     Ok((each(number, block.map(|block| handle.body(block)))?, next))
                 })
@@ -141,7 +141,7 @@ impl<D: Device> Volume<D> {
     pub(crate) async fn find_room(&self, directory: &Inode, name: usize) -> Result<Option<u32>> {
         // Most often the last block has room, if any has.
         let last = self
-            .run(|handle| {
+            .look(|handle| {
                 let blocks = handle.directory_blocks(directory)?;
                 if blocks <= 1 || handle.index_hasher(directory)?.is_some() {
                     return Ok(None);
@@ -180,11 +180,18 @@ impl<D: Device> Volume<D> {
         Ok(found.is_none())
     }
 
+    /// The inode that a name leads to.
+    pub async fn find(&self, directory: &Inode, name: &[u8]) -> Result<Option<Inode>> {
+        let Some(entry) = self.lookup(directory, name).await? else { return Ok(None) };
+        let inode = self.look(|handle| handle.inode(entry.inode)).await?;
+        inode.map(Some).ok_or(Error::Corrupt("a name without an inode"))
+    }
+
     /// The names of a directory from a position on, some of them; `.` and `..` are left out. The first position is 0, others are the [`Entry::next`] of a name. None: there are no more.
     ///
     /// A name that is there all the time is listed once, whatever others add and remove between one call and the next.
     pub async fn list(&self, directory: &Inode, from: u64) -> Result<Option<Vec<Entry>>> {
-        match self.run(|handle| handle.listing_hasher(directory)).await? {
+        match self.look(|handle| handle.listing_hasher(directory)).await? {
             Some(hasher) => self.list_by_hash(directory, &hasher, from).await,
             None => self.list_by_block(directory, from).await,
         }
@@ -193,12 +200,12 @@ impl<D: Device> Volume<D> {
     /// Positions are bytes.
     async fn list_by_block(&self, directory: &Inode, from: u64) -> Result<Option<Vec<Entry>>> {
         let bytes = u64::from(self.superblock().block_bytes);
-        let blocks = self.run(|handle| handle.directory_blocks(directory)).await?;
+        let blocks = self.look(|handle| handle.directory_blocks(directory)).await?;
         let mut from = from;
         while from / bytes < u64::from(blocks) {
             let number = (from / bytes) as u32;
             let (found, next) = self
-                .run(|handle| {
+                .look(|handle| {
                     let mut found = Vec::new();
                     let (block, next) = handle.directory_piece(directory, number)?;
                     for slot in slots(handle.body(block.unwrap_or_default())) {
@@ -227,13 +234,13 @@ impl<D: Device> Volume<D> {
         let (first, hash) = (from & !ORDER, ((from >> 32) as u32) << 1);
         let is_indexed = directory.flags & INDEX != 0;
         let mut path = match is_indexed {
-            true => Some(self.run(|handle| handle.probe(directory, hash)).await?),
+            true => Some(self.look(|handle| handle.probe(directory, hash)).await?),
             false => None,
         };
         let mut found = BTreeMap::new();
         loop {
             let number = path.as_ref().map_or(0, |path| path.leaf);
-            let names = self.run(|handle| handle.positions(directory, number, hasher, first)).await?;
+            let names = self.look(|handle| handle.positions(directory, number, hasher, first)).await?;
             for (position, mut entry) in names {
                 found.insert((position, ::core::mem::take(&mut entry.name)), entry);
                 if found.len() > HELD {
@@ -245,7 +252,7 @@ impl<D: Device> Volume<D> {
                     let both = |handle: &mut Handle<'_>| {
                         Ok((handle.next_leaf(directory, path)?, handle.next_hash(directory, path)?))
                     };
-                    self.run(both).await?
+                    self.look(both).await?
                 }
                 None => (None, None),
             };

@@ -42,11 +42,11 @@ fn set(volume: &Volume<Disk>, name: &str, attribute: &str, value: Option<&[u8]>)
 }
 
 fn get(volume: &Volume<Disk>, name: &str, attribute: &str) -> Option<Vec<u8>> {
-    now(volume.attribute(&file(volume, name), attribute.as_bytes())).unwrap()
+    now(volume.attribute(file(volume, name).number, attribute.as_bytes())).unwrap()
 }
 
 fn names(volume: &Volume<Disk>, name: &str) -> Vec<String> {
-    let names = now(volume.attributes(&file(volume, name))).unwrap();
+    let names = now(volume.attributes(file(volume, name).number)).unwrap();
     let mut names: Vec<String> = names.into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
     names.sort();
     names
@@ -83,7 +83,7 @@ fn what_debugfs_sets_is_read() {
         assert_eq!(get(&volume, "f", "user.b"), None);
         let inode = file(&volume, "f");
         for unknown in ["user.", "other.x", "system.posix_acl_access2", "x", ""] {
-            let refused = now(volume.attribute(&inode, unknown.as_bytes()));
+            let refused = now(volume.attribute(inode.number, unknown.as_bytes()));
             assert_eq!(refused, Err(Error::Unsupported("an attribute's name")), "{unknown}");
         }
     }
@@ -295,7 +295,7 @@ fn damaged_attributes_are_found_or_do_no_harm() {
             }
             let volume = writable(damaged);
             let Ok(Some(inode)) = now(volume.inode(inode.number)) else { continue };
-            refused += u32::from(now(volume.attributes(&inode)).is_err());
+            refused += u32::from(now(volume.attributes(inode.number)).is_err());
             let _ = now(volume.set_attribute(inode.number, b"user.3", Some(&[1; 60]), SetWhen::Always, NOW, |_| {}));
             let _ = now(volume.set_attribute(inode.number, b"user.4", None, SetWhen::Always, NOW, |_| {}));
         }

@@ -181,6 +181,44 @@ fn damage_is_noted_and_the_file_system_goes_on_or_is_only_read() {
     }
 }
 
+/// What a search finds while others change the directory may make no sense, and is no damage.
+#[test]
+fn a_search_by_an_old_inode_of_a_directory_notes_no_damage() {
+    let volume = mount(empty(8192, &["-b", "1024"]), Access::ReadWrite).unwrap();
+    volume.on_error(OnError::ReadOnly);
+    let now_at = Time { seconds: 1_700_000_000, nanoseconds: 0 };
+    let new = |mode| NewInode { mode, uid: 0, gid: 0, time: now_at, generation: 7, device: (0, 0) };
+    let many = now(volume.create(2, b"many", &new(0o040755), None)).unwrap().inode.number;
+    let name = |number: u32| format!("a name of some length, number {number}").into_bytes();
+    let create = |number| now(volume.create(many, &name(number), &new(0o100644), None)).map(drop);
+    (0..60).for_each(|number| create(number).unwrap());
+    let before = now(volume.inode(many)).unwrap().unwrap();
+    (60..200).for_each(|number| create(number).unwrap());
+    let list = || {
+        let mut from = 0;
+        while let Some(entries) = now(volume.list(&before, from))? {
+            from = entries.last().unwrap().next;
+        }
+        Ok(())
+    };
+    assert!(matches!(list(), Err(Error::Corrupt(_))));
+    let lost = (0..200).filter(|number| matches!(now(volume.find(&before, &name(*number))), Err(Error::Corrupt(_))));
+    assert!(lost.count() > 0);
+    // One that knows a directory, or a name, that is gone.
+    now(volume.create(many, b"d", &new(0o040755), None)).unwrap();
+    let gone = now(volume.find(&now(volume.inode(many)).unwrap().unwrap(), b"d")).unwrap().unwrap().number;
+    now(volume.remove_directory(many, b"d", gone, now_at)).unwrap();
+    assert_eq!(now(volume.create(gone, b"x", &new(0o100644), None)).err(), Some(Error::Gone));
+    assert_eq!(now(volume.unlink(many, b"d", gone, now_at)).err(), Some(Error::Gone));
+    now(volume.release(gone, now_at)).unwrap();
+    assert_eq!(now(volume.attributes(gone)).err(), Some(Error::Gone));
+    create(200).unwrap();
+    now(volume.close(1)).unwrap();
+    let bytes = volume.into_device().bytes.into_inner().unwrap();
+    assert!(!parsed(&bytes).unwrap().has_errors);
+    check(&bytes);
+}
+
 /// Tasks of the kernel move from CPU to CPU.
 #[test]
 fn futures_can_be_sent() {

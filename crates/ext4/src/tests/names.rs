@@ -101,7 +101,9 @@ fn hashes_are_those_of_e2fsprogs() {
 }
 
 fn make(volume: &Volume<Disk>, directory: u32, name: &[u8], mode: u16) -> u32 {
-    now(volume.create(directory, name, &new(mode), None)).unwrap().inode.number
+    let made = now(volume.create(directory, name, &new(mode), None)).unwrap().inode;
+    assert_eq!(inode(volume, made.number), made);
+    made.number
 }
 
 #[test]

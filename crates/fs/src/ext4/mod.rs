@@ -57,6 +57,7 @@ fn errno(error: Error) -> Errno {
         Error::NoSpace | Error::Full => Errno::ENOSPC,
         Error::NoMemory => Errno::ENOMEM,
         Error::ReadOnly => Errno::EROFS,
+        Error::Gone => Errno::ENOENT,
         Error::NotEmpty => Errno::ENOTEMPTY,
         Error::TooManyLinks => Errno::EMLINK,
         Error::TooLarge => Errno::EFBIG,
@@ -119,31 +120,39 @@ impl Shared {
         self.nodes.lock().get(&number).and_then(Weak::upgrade)
     }
 
-    /// The node of an inode, the same for all who know it.
+    /// The node of an inode, the same for all who know it. ENOENT: it had a name, and has lost it meanwhile.
     async fn node(&self, inode: &ext4::Inode) -> Result<Arc<Node>> {
-        let number = inode.number;
-        if let Some(node) = self.known(number) {
-            return Ok(node);
-        }
-        let rights = rights::rights(self, inode).await?;
+        let (number, is_named) = (inode.number, inode.links > 0);
         let shared = self.this.upgrade().ok_or(Errno::EIO)?;
+        let mut inode = inode.clone();
         loop {
-            let is_file = inode.file_type().map_err(|error| self.met(error))? == ext4::FileType::Regular;
-            let contents = if is_file { shared.contents(number) } else { None };
-            if is_file && contents.is_none() {
-                self.volume.any_inode(number).await.map_err(errno)?;
-                continue;
-            }
-            let mut nodes = self.nodes.lock();
-            if let Some(node) = nodes.get(&number).and_then(Weak::upgrade) {
-                // What is dropped last may want the lock.
-                drop(nodes);
-                drop(contents);
+            if let Some(node) = self.known(number) {
                 return Ok(node);
             }
-            let node = Node::new(&shared, inode, rights, contents)?;
-            nodes.insert(number, Arc::downgrade(&node));
-            return Ok(node);
+            let rights = rights::rights(self, number).await?;
+            let is_file = inode.file_type().map_err(|error| self.met(error))? == ext4::FileType::Regular;
+            let contents = if is_file { shared.contents(number) } else { None };
+            {
+                let mut nodes = self.nodes.lock();
+                if let Some(node) = nodes.get(&number).and_then(Weak::upgrade) {
+                    // What is dropped last may want the lock.
+                    drop(nodes);
+                    drop(contents);
+                    return Ok(node);
+                }
+                // Whoever takes the last name away has the node: from here on that is this one.
+                if is_file == contents.is_some() && self.volume.inode_now(number).as_ref() == Some(&inode) {
+                    let node = Node::new(&shared, &inode, rights, contents)?;
+                    nodes.insert(number, Arc::downgrade(&node));
+                    return Ok(node);
+                }
+            }
+            // It has changed, or is not in memory any more.
+            inode = match is_named {
+                true => self.volume.inode(number).await.map_err(errno)?.ok_or(Errno::ENOENT)?,
+                // Kept by who has just made it.
+                false => self.volume.any_inode(number).await.map_err(errno)?,
+            };
         }
     }
 

@@ -54,7 +54,7 @@ impl Node {
             let (directory, before) = self.directory().await?;
             let found = self.shared.volume.list(&directory, from).await;
             if locked.is_some() || self.is_unchanged(before) {
-                return found.map_err(errno);
+                return found.map_err(|error| self.shared.met(error));
             }
             locked = Some(self.names.lock().await);
         }
@@ -62,20 +62,20 @@ impl Node {
 
     /// See [`Inode::lookup`].
     pub(super) async fn lookup_name(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
-        let volume = &self.shared.volume;
         let mut locked = None;
-        let entry = loop {
+        loop {
             let (directory, before) = self.directory().await?;
-            let found = volume.lookup(&directory, name).await;
+            let found = self.shared.volume.find(&directory, name).await;
             if locked.is_some() || self.is_unchanged(before) {
-                break found.map_err(errno)?.ok_or(Errno::ENOENT)?;
+                let inode = found.map_err(|error| self.shared.met(error))?.ok_or(Errno::ENOENT)?;
+                match self.shared.node(&inode).await {
+                    // It has lost that name since.
+                    Err(Errno::ENOENT) if locked.is_none() => {}
+                    node => return Ok(node? as Arc<dyn Inode>),
+                }
             }
             locked = Some(self.names.lock().await);
-        };
-        drop(locked);
-        let inode = volume.inode(entry.inode).await.map_err(errno)?;
-        let inode = inode.ok_or_else(|| self.shared.met(ext4::Error::Corrupt("a name without an inode")))?;
-        Ok(self.shared.node(&inode).await? as Arc<dyn Inode>)
+        }
     }
 
     fn new_inode(&self, new: &NewNode) -> NewInode {

@@ -257,10 +257,7 @@ impl Inode for Node {
     }
 
     fn xattrs(&self) -> BoxFuture<'_, Result<Vec<Vec<u8>>>> {
-        Box::pin(async move {
-            let inode = self.shared.volume.any_inode(self.number).await.map_err(errno)?;
-            self.shared.volume.attributes(&inode).await.map_err(errno)
-        })
+        Box::pin(async move { self.shared.volume.attributes(self.number).await.map_err(errno) })
     }
 
     fn set_xattr<'a>(&'a self, name: &'a [u8], value: Option<&'a [u8]>, when: SetWhen) -> BoxFuture<'a, Result<()>> {

@@ -24,13 +24,13 @@ fn name_error(name: &[u8], error: ext4::Error) -> Errno {
     }
 }
 
-/// The lists of rights of an inode, and whether it has capabilities.
-pub(super) async fn rights(shared: &Shared, inode: &ext4::Inode) -> Result<(Acls, bool)> {
+/// The lists of rights of an inode, and whether it has capabilities. ENOENT: it is not in use.
+pub(super) async fn rights(shared: &Shared, number: u32) -> Result<(Acls, bool)> {
     let volume = &shared.volume;
-    let names = volume.attributes(inode).await.map_err(errno)?;
+    let names = volume.attributes(number).await.map_err(errno)?;
     let mut acls = Acls::default();
     for kind in AclKind::BOTH.into_iter().filter(|kind| names.iter().any(|name| name == kind.name())) {
-        if let Some(value) = volume.attribute(inode, kind.name()).await.map_err(errno)? {
+        if let Some(value) = volume.attribute(number, kind.name()).await.map_err(errno)? {
             acls.set(kind, Acl::parse(&value)?.map(Arc::new));
         }
     }
@@ -84,8 +84,7 @@ impl Node {
 
     /// See [`Inode::xattr`].
     pub(super) async fn read_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        let inode = self.shared.volume.any_inode(self.number).await.map_err(errno)?;
-        let value = self.shared.volume.attribute(&inode, name).await.map_err(|error| name_error(name, error))?;
+        let value = self.shared.volume.attribute(self.number, name).await.map_err(|error| name_error(name, error))?;
         value.ok_or(Errno::ENODATA)
     }
 
@@ -97,8 +96,7 @@ impl Node {
             (true, false) => ext4::SetWhen::Present,
             (false, true) => ext4::SetWhen::Missing,
             (false, false) => {
-                let inode = volume.any_inode(self.number).await.map_err(errno)?;
-                let value = volume.attribute(&inode, name).await.map_err(|error| name_error(name, error))?;
+                let value = volume.attribute(self.number, name).await.map_err(|error| name_error(name, error))?;
                 return when.check(value.is_some());
             }
         };
