@@ -334,7 +334,9 @@ fn damage_makes_it_read_only_if_it_is_mounted_so() {
         block_on(tree.close()).unwrap();
         assert!(tells_of_errors(&disk.bytes()));
     }
-    assert!(mount_so(&Faulty::new(image, Fault::Never), b"errors=panic").is_err());
+    for unknown in [&b"errors=panic"[..], b"noatime,errors=readonly", b"errors="] {
+        assert_eq!(mount_so(&Faulty::new(image.clone(), Fault::Never), unknown).err(), Some(Errno::EINVAL));
+    }
 }
 
 #[test]
