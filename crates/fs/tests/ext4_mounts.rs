@@ -156,3 +156,31 @@ fn a_directory_that_is_gone_is_no_damage() {
     block_on(two.close()).unwrap();
     assert!(!tells_of_errors(&machine.bytes()));
 }
+
+/// Linux drops them, too: the disk may be another's by then.
+#[test]
+fn what_could_not_be_written_when_a_disk_was_unmounted_never_is() {
+    let machine = Machine::new(image());
+    let tree = machine.mount();
+    let process = Process::new(&machine.kernel, tree.clone());
+    let old = b"only here".repeat(400);
+    process.write("/f", &old).unwrap();
+    block_on(tree.sync()).unwrap();
+    let place = machine.bytes().windows(1024).position(|bytes| *bytes == old[..1024]).unwrap();
+    let file = process.open("/f", OpenFlags::WRONLY).unwrap();
+    block_on(file.write_at(b"new", 0)).unwrap();
+    drop(file);
+    machine.disk.bad.lock().unwrap().push(place as u64 / 512);
+    assert_eq!(block_on(tree.close()), Err(Errno::EIO));
+    assert_eq!(machine.kernel.services.flusher.dirty(), 0);
+    machine.disk.bad.lock().unwrap().clear();
+    let then = machine.bytes();
+    for _ in 0..20 {
+        machine.kernel.clock.advance(10_000_000_000);
+        machine.kernel.tasks.run_now();
+    }
+    assert!(machine.bytes() == then);
+    let tree = machine.mount();
+    let process = Process::new(&machine.kernel, tree.clone());
+    assert_eq!(process.read("/f").unwrap(), old);
+}

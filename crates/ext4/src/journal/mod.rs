@@ -220,6 +220,11 @@ impl<D: Device> Volume<D> {
         Ok(())
     }
 
+    /// Whether errors were found that the superblock does not tell of.
+    pub fn has_unsaved_errors(&self) -> bool {
+        self.core.lock().errors.0 > 0
+    }
+
     /// Makes the superblock tell of the errors that were found since this was called last. `now`: seconds since 1970.
     pub async fn save_errors(&self, now: u32) -> Result<()> {
         // Nothing of the journal is on its way.

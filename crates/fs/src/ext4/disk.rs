@@ -35,8 +35,9 @@ pub struct Blocks {
     /// Nothing is written any more, for there was an error.
     stopped: AtomicBool,
     failures: AtomicU32,
-    /// A task makes the superblock tell of errors.
+    /// A task makes the superblock tell of errors; who waits for its end.
     telling: AtomicBool,
+    told: WaitQueue,
 }
 
 /// Writes blocks, one call after the other.
@@ -117,6 +118,7 @@ impl Blocks {
             stopped: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             telling: AtomicBool::new(false),
+            told: WaitQueue::new(),
         })
     }
 
@@ -125,18 +127,34 @@ impl Blocks {
         self.stopped.load(SeqCst)
     }
 
-    /// The superblock tells of errors, if it can still be written.
+    /// A task makes the superblock tell of errors, if it can still be written.
     fn tell(&self, shared: Arc<Shared>) {
         if self.telling.swap(true, SeqCst) {
             return;
         }
         self.writer.services.spawner.spawn(Box::pin(async move {
-            let now = shared.services.clock.realtime().seconds as u32;
-            if let Err(error) = shared.volume.save_errors(now).await {
-                log::error!("EXT4-fs ({}): its superblock does not tell of errors: {error:?}", shared.disk().name());
+            let device = shared.volume.device();
+            loop {
+                let saved = shared.save_errors().await;
+                device.telling.store(false, SeqCst);
+                // Who has found one since left it to this task.
+                if saved.is_err() || !shared.volume.has_unsaved_errors() || device.telling.swap(true, SeqCst) {
+                    break;
+                }
             }
-            shared.volume.device().telling.store(false, SeqCst);
+            device.told.wake_all();
         }));
+    }
+
+    /// Waits for the task that makes the superblock tell of errors.
+    pub async fn has_told(&self) {
+        self.told.wait_until(|| (!self.telling.load(SeqCst)).then_some(())).await;
+    }
+
+    /// Whether the log is to tell of the newest failure, too: a damaged file system has much to say.
+    pub fn is_told(&self) -> bool {
+        let number = self.failures.load(SeqCst);
+        number <= LINES || number.is_power_of_two()
     }
 }
 
@@ -175,9 +193,8 @@ impl ext4::Device for Blocks {
     fn failed(&self, failure: Failure) {
         let Some(shared) = self.mounted.get().and_then(Weak::upgrade) else { return };
         let disk = self.disk.name();
-        let number = self.failures.fetch_add(1, SeqCst) + 1;
-        // A damaged file system has much to say.
-        if number <= LINES || number.is_power_of_two() {
+        self.failures.fetch_add(1, SeqCst);
+        if self.is_told() {
             match failure {
                 Failure::Damage(what) => log::error!("EXT4-fs error (device {disk}): {what} can't be"),
                 Failure::Journal => {

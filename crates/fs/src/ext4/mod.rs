@@ -268,9 +268,11 @@ impl Shared {
             return Ok(());
         }
         let closed = self.close().await;
-        if self.volume.device().has_stopped() {
-            self.give_up().await;
-        }
+        // The disk may be another's afterwards: nothing is written to it any more.
+        self.give_up().await;
+        self.volume.device().has_told().await;
+        // What closing has found. If that can't be, the log says so.
+        let _ = self.save_errors().await;
         let hold = self.hold.lock().take();
         if let Some(hold) = hold {
             hold.release().await;
@@ -278,10 +280,31 @@ impl Shared {
         closed
     }
 
+    /// Makes the superblock tell of the errors that were found, within [`COMMIT`].
+    async fn save_errors(&self) -> Result<()> {
+        if !self.volume.has_unsaved_errors() {
+            return Ok(());
+        }
+        let now = self.services.clock.realtime().seconds as u32;
+        match self.volume.save_errors(now).await {
+            Ok(()) => {
+                self.changed();
+                Ok(())
+            }
+            Err(error) => {
+                if self.volume.device().is_told() {
+                    let disk = self.disk().name();
+                    log::error!("EXT4-fs ({disk}): its superblock does not tell of errors: {error:?}");
+                }
+                Err(errno(error))
+            }
+        }
+    }
+
     /// What could not be written never will be.
     async fn give_up(&self) {
         let contents: Vec<_> = self.contents.lock().values().filter_map(both).collect();
-        for (cache, _) in contents {
+        for (cache, _) in contents.into_iter().filter(|(cache, _)| cache.has_dirty()) {
             self.services.write_back_never(&cache);
             cache.discard().await;
         }
@@ -289,10 +312,7 @@ impl Shared {
 
     /// Leaves the disk as one that was unmounted. Nothing can be changed any more.
     async fn close(&self) -> Result<()> {
-        let now = self.services.clock.realtime().seconds as u32;
-        if self.volume.save_errors(now).await.is_err() {
-            log::error!("EXT4-fs ({}): its superblock does not tell of errors", self.disk().name());
-        }
+        let _ = self.save_errors().await;
         if self.volume.is_read_only() {
             // Nothing is committed any more.
             let kept = self.uncommitted.lock().take();
