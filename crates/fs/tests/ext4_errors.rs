@@ -200,7 +200,7 @@ fn program(disk: &Arc<Faulty>) -> Told {
         told.sync(&process, &format!("/d/{name}"), &content(name, 700 * name));
     }
     told.sync(&process, "/new", &content(3, 20_000));
-    told.hear("unmount".into(), block_on(tree.close()));
+    told.hear("unmount".into(), kernel.run(tree.close()));
     told
 }
 
@@ -305,13 +305,50 @@ fn a_file_system_whose_journal_can_not_be_written_is_read_only() {
     }
     assert!(kernel.services.flusher.dirty() > 0);
     drop((file, object, dirty));
-    block_on(tree.close()).unwrap();
+    kernel.run(tree.close()).unwrap();
     assert_eq!(kernel.services.flusher.dirty(), 0, "what could not be written is gone");
     assert!(tells_of_errors(&disk.bytes()));
     let (_kernel, process, tree) = mount(&Faulty::new(disk.bytes(), Fault::Never)).unwrap();
     assert_eq!(process.read("/old").unwrap(), content(0, 90_000));
     process.mkdir("/d").unwrap();
     block_on(tree.close()).unwrap();
+}
+
+#[test]
+fn pages_of_a_file_system_that_has_stopped_keep_no_other_from_being_written() {
+    let kernel = Kernel::new(20_000);
+    kernel.tasks.1.store(true, SeqCst);
+    let disks = Arc::new(Disks::default());
+    let [bad, good] = [(); 2].map(|()| Faulty::new(prepared(), Fault::Never));
+    block_on(disks.add(&kernel.services, bad.clone()));
+    block_on(disks.add(&kernel.services, good.clone()));
+    let mounter = Ext4Mounter::new(&kernel.services, &disks);
+    let mount = |disk: &[u8]| Process::new(&kernel, block_on(mounter.mount(disk, b"", false)).unwrap());
+    let (stopped, healthy) = (mount(b"/dev/vda"), mount(b"/dev/vdb"));
+    let write = |process: &Process, path: &str, bytes: &[u8]| {
+        let file = process.open(path, OpenFlags::WRONLY).unwrap();
+        block_on(file.write_at(bytes, 0)).map(|_| file)
+    };
+    // Older, and more than one.
+    for path in ["/old", "/other"] {
+        write(&stopped, path, b"lost").unwrap();
+    }
+    stopped.chmod("/old", 0o640).unwrap();
+    bad.broken.store(true, SeqCst);
+    let directory = stopped.open("/many", OpenFlags::DIRECTORY).unwrap();
+    stopped.mkdir("/many/d").unwrap();
+    assert_eq!(block_on(directory.sync(false)), Err(Errno::EIO));
+    kernel.clock.advance(1_000_000);
+    assert_eq!(kernel.services.flusher.dirty(), 2);
+    // Whatever is dirty is too much.
+    kernel.services.flusher.settings.background_ratio.store(0, SeqCst);
+    kernel.tasks.1.store(false, SeqCst);
+    write(&healthy, "/old", b"this is written").unwrap();
+    kernel.clock.advance(1_000_000);
+    kernel.tasks.1.store(true, SeqCst);
+    (0..20).for_each(|_| kernel.tasks.run_now());
+    assert_eq!(kernel.services.flusher.dirty(), 2, "those that can't be");
+    assert!(good.bytes().windows(15).any(|bytes| bytes == b"this is written"));
 }
 
 #[test]
@@ -326,12 +363,12 @@ fn damage_makes_it_read_only_if_it_is_mounted_so() {
     }
     for (options, goes_on) in [(&b"errors=remount-ro"[..], false), (b"errors=continue", true), (b"", true)] {
         let disk = Faulty::new(image.clone(), Fault::Never);
-        let (_kernel, process, tree) = mount_so(&disk, options).unwrap();
+        let (kernel, process, tree) = mount_so(&disk, options).unwrap();
         process.mkdir("/before").unwrap();
         assert_eq!(process.list("/many").err(), Some(Errno::EUCLEAN));
         assert_eq!(process.mkdir("/after"), if goes_on { Ok(()) } else { Err(Errno::EROFS) });
         assert_eq!(process.read("/old").unwrap(), content(0, 90_000));
-        block_on(tree.close()).unwrap();
+        kernel.run(tree.close()).unwrap();
         assert!(tells_of_errors(&disk.bytes()));
     }
     for unknown in [&b"errors=panic"[..], b"noatime,errors=readonly", b"errors="] {

@@ -121,6 +121,7 @@ fn a_listing_that_others_overtake_is_right_and_notes_no_damage() {
             while made.is_pending() {
                 // It waits for what the listing reads.
                 machine.disk.answer_all(|| {});
+                machine.kernel.tasks.run_now();
                 if answer.is_pending() {
                     answer = listing.as_mut().poll(&mut context);
                 }
@@ -130,7 +131,7 @@ fn a_listing_that_others_overtake_is_right_and_notes_no_damage() {
         machine.disk.answer_all(|| {});
         let entries = match answer {
             Poll::Ready(answer) => answer.unwrap(),
-            Poll::Pending => block_on(listing).unwrap(),
+            Poll::Pending => machine.kernel.run(listing).unwrap(),
         };
         let names: BTreeSet<_> = entries.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()).collect();
         assert!(first.iter().all(|name| names.contains(name)), "{wait}");
@@ -171,7 +172,7 @@ fn what_could_not_be_written_when_a_disk_was_unmounted_never_is() {
     block_on(file.write_at(b"new", 0)).unwrap();
     drop(file);
     machine.disk.bad.lock().unwrap().push(place as u64 / 512);
-    assert_eq!(block_on(tree.close()), Err(Errno::EIO));
+    assert_eq!(machine.kernel.run(tree.close()), Err(Errno::EIO));
     assert_eq!(machine.kernel.services.flusher.dirty(), 0);
     machine.disk.bad.lock().unwrap().clear();
     let then = machine.bytes();

@@ -11,7 +11,7 @@ use alloc::{
     vec::Vec,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
-use machine::{errno::Result, sync::Lock};
+use machine::{errno::Result, sync::Lock, Errno};
 
 const HUNDREDTH: u64 = 10_000_000;
 /// Hundredths of a second that one who writes waits for others' pages to be written, at most.
@@ -125,10 +125,15 @@ impl Services {
         if self.is_dirty_by(&self.flusher.settings.background_ratio) && !self.flusher.hurries.swap(true, Relaxed) {
             let services = self.clone();
             self.spawner.spawn(Box::pin(async move {
+                // What can't be written keeps nothing else from being: each is tried once.
+                let mut tries = services.flusher.entries.lock().len();
                 while services.is_dirty_by(&services.flusher.settings.background_ratio) {
                     let Some(cache) = services.oldest_dirty() else { break };
                     if services.flush(&cache).await.is_err() {
-                        break;
+                        tries = tries.saturating_sub(1);
+                        if tries == 0 {
+                            break;
+                        }
                     }
                 }
                 services.flusher.hurries.store(false, Relaxed);
@@ -166,8 +171,10 @@ impl Services {
     pub(crate) async fn flush(&self, cache: &Arc<PageCache>) -> Result<()> {
         let now = self.clock.monotonic();
         let written = cache.write_back(0, MAX_SIZE).await;
-        if let Err(error) = written {
-            log::error!("writing back: {error:?}");
+        match written {
+            // Of a file system that has stopped the log knows.
+            Ok(()) | Err(Errno::EROFS) => {}
+            Err(error) => log::error!("writing back: {error:?}"),
         }
         if let Some(entry) = self.flusher.entries.lock().get_mut(&cache.id.serial) {
             entry.since = now;

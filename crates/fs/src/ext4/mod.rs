@@ -235,8 +235,9 @@ impl Shared {
                 };
                 let all = join_all(some.iter().map(write).collect());
                 for written in shared.disk().queue().plugged(all).await {
-                    if let Err(error) = written {
-                        log::error!("ext4: writing back: {error:?}");
+                    match written {
+                        Ok(()) | Err(Errno::EROFS) => {}
+                        Err(error) => log::error!("ext4: writing back: {error:?}"),
                     }
                     result = result.and(written);
                 }

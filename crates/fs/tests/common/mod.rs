@@ -116,6 +116,18 @@ impl Kernel {
         let services = Services::new(memory.clone(), clock.clone(), tasks.clone());
         Kernel { memory, clock, tasks, services }
     }
+
+    /// As [`block_on`], and tasks go on meanwhile.
+    pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        for _ in 0..1_000_000 {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return value;
+            }
+            self.tasks.run_now();
+        }
+        panic!("the future waits for something that nobody does");
+    }
 }
 
 pub fn user(uid: u32) -> Caller {
