@@ -92,6 +92,10 @@ pub enum PathOp {
     },
     /// sync(2): every file system.
     Sync,
+    /// syncfs(2): that of a file.
+    SyncFs {
+        path: Vec<u8>,
+    },
     /// inotify_init1(2): made where the files are.
     Notify {
         flags: OpenFlags,
@@ -112,6 +116,7 @@ impl PathOp {
             PathOp::Open { path, .. }
             | PathOp::Stat { path, .. }
             | PathOp::StatFs { path }
+            | PathOp::SyncFs { path }
             | PathOp::ReadLink { path, .. }
             | PathOp::Access { path, .. }
             | PathOp::MakeDir { path, .. }
@@ -154,6 +159,7 @@ impl PathOp {
             PathOp::Open { path, .. }
             | PathOp::Stat { path, .. }
             | PathOp::StatFs { path }
+            | PathOp::SyncFs { path }
             | PathOp::ReadLink { path, .. }
             | PathOp::Access { path, .. }
             | PathOp::MakeDir { path, .. }

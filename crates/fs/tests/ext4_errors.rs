@@ -273,6 +273,7 @@ fn a_file_system_whose_journal_can_not_be_written_is_read_only() {
     let object = block_on(file.object()).unwrap();
     block_on(file.write_at(b"new", 0)).unwrap();
     block_on(file.sync(false)).unwrap();
+    let clean = block_on(process.open("/many/a rather long name 7", OpenFlags::RDWR).unwrap().object()).unwrap();
     // What was there before, but dirty.
     let dirty = process.open("/old", OpenFlags::RDWR).unwrap();
     block_on(dirty.write_at(&content(0, 3), 0)).unwrap();
@@ -288,6 +289,9 @@ fn a_file_system_whose_journal_can_not_be_written_is_read_only() {
         assert_eq!(block_on(file.write_at(b"newer", 0)), Err(Errno::EROFS));
         assert!(!object.write(0), "nor by a mapping");
         assert_eq!(block_on(object.take_back(0)), Err(Errno::EROFS));
+        assert_eq!(block_on(tree.sync()), Err(Errno::EROFS));
+        // msync of pages that are clean.
+        assert_eq!(block_on(clean.sync(0, 4096)), Err(Errno::EROFS));
         assert_eq!(process.mkdir("/d"), Err(Errno::EROFS));
         assert_eq!(process.write("/new", b"x"), Err(Errno::EROFS));
         assert_eq!(process.unlink("/old"), Err(Errno::EROFS));
@@ -304,7 +308,7 @@ fn a_file_system_whose_journal_can_not_be_written_is_read_only() {
         assert!(disk.disk.taken().iter().all(|(op, ..)| *op == BlockOp::Read));
     }
     assert!(kernel.services.flusher.dirty() > 0);
-    drop((file, object, dirty));
+    drop((file, object, dirty, clean));
     kernel.run(tree.close()).unwrap();
     assert_eq!(kernel.services.flusher.dirty(), 0, "what could not be written is gone");
     assert!(tells_of_errors(&disk.bytes()));

@@ -397,7 +397,10 @@ impl Store for Content {
 
     /// As fdatasync (Linux: msync calls vfs_fsync_range with `datasync`).
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.commit_data())
+        Box::pin(async move {
+            self.shared.check_goes_on()?;
+            self.commit_data().await
+        })
     }
 
     fn dirtied(&self, mapped: bool) {

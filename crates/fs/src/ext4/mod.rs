@@ -248,6 +248,7 @@ impl Shared {
     }
 
     async fn sync(&self) -> Result<()> {
+        self.check_goes_on()?;
         if self.volume.is_read_only() {
             return Ok(());
         }

@@ -134,7 +134,8 @@ impl LocalPaths {
         if mount.is_gone() {
             return Ok(());
         }
-        mount.file_system.sync().await?;
+        // As in `LocalPaths::unmount`.
+        let _ = mount.file_system.sync().await;
         let _unmounting = self.unmounting.lock().await;
         self.take_from_tree(mount, false).await
     }

@@ -251,6 +251,7 @@ impl LocalPaths {
             PathOp::Unmount { path, flags } => self.unmount(caller, base, path, *flags).await.map(done),
             PathOp::Parent { path } => Walk::new(self, caller, base, path, false)?.parent(path).await.map(|_| done(())),
             PathOp::Sync => self.sync().await.map(done),
+            PathOp::SyncFs { path } => self.sync_fs(caller, base, path).await.map(done),
             PathOp::Notify { flags } => {
                 let account = self.services.accounts.of(caller.process, caller.credentials.uid);
                 Ok(PathAnswer::File(Inotify::new(caller, &account, *flags)?))

@@ -98,6 +98,14 @@ impl LocalPaths {
         }
     }
 
+    pub(super) async fn sync_fs(&self, caller: &Caller, base: &Base, path: &[u8]) -> Result<()> {
+        match self.target(caller, base, path, true, true).await? {
+            Target::At(location) => location.mount.file_system.sync().await,
+            // What those have is in memory only.
+            Target::File(_) => Ok(()),
+        }
+    }
+
     pub(super) async fn read_link(&self, caller: &Caller, base: &Base, path: &[u8], empty_ok: bool) -> Result<Vec<u8>> {
         match self.target(caller, base, path, false, empty_ok).await? {
             Target::At(location) if location.inode().kind() == Kind::Symlink => {

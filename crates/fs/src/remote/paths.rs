@@ -152,7 +152,7 @@ fn goes_through(op: &PathOp) -> bool {
         | PathOp::Access { follow, .. }
         | PathOp::SetAttributes { follow, .. }
         | PathOp::Xattr { follow, .. } => *follow,
-        PathOp::StatFs { .. } => true,
+        PathOp::StatFs { .. } | PathOp::SyncFs { .. } => true,
         _ => false,
     }
 }
