@@ -20,7 +20,12 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
 };
 use ext4::{Error, Target, Time};
-use machine::{errno::Result, join_all, sync::Lock, BoxFuture, Errno, Frame, PAGE_SIZE};
+use machine::{
+    errno::Result,
+    join_all,
+    sync::{AsyncGuard, AsyncLock, Lock},
+    BoxFuture, Errno, Frame, PAGE_SIZE,
+};
 use spin::Once;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -40,9 +45,11 @@ pub struct Content {
     transaction: AtomicU32,
     /// The last one that the file's bytes can't be found without: it gave the file blocks or another size. fdatasync commits no later one.
     data_transaction: AtomicU32,
+    /// See [`Content::telling`].
+    telling: AsyncLock<()>,
     /// The file goes: nothing more is done to it. Set before its pages are discarded, and looked at by who holds what that waits for.
     gone: AtomicBool,
-    /// How often bytes could not be written back.
+    /// Failures of write-back, for fsync.
     errors: WriteErrors,
 }
 
@@ -66,6 +73,7 @@ impl Content {
             state: Lock::default(),
             transaction: AtomicU32::new(shared.volume.transaction()),
             data_transaction: AtomicU32::new(shared.volume.transaction()),
+            telling: AsyncLock::new(()),
             gone: AtomicBool::new(false),
             errors: WriteErrors::default(),
         });
@@ -97,11 +105,13 @@ impl Content {
 
     /// Tells the inode when its contents changed, if it does not say so yet.
     async fn tell_time(&self) -> Result<()> {
-        if let (Some(now), Ok(())) = (self.take_modified(), self.check_here()) {
-            let now = Time { seconds: now.seconds, nanoseconds: now.nanoseconds };
-            let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (now, now);
+        let _telling = self.telling.lock().await;
+        if let (Some(now), Ok(())) = (self.modified(), self.check_here()) {
+            let time = Time { seconds: now.seconds, nanoseconds: now.nanoseconds };
+            let change = |inode: &mut ext4::Inode| (inode.modified, inode.changed) = (time, time);
             self.shared.volume.change(self.number, change).await.map_err(errno)?;
             self.note_time();
+            self.told(now);
         }
         Ok(())
     }
@@ -120,15 +130,21 @@ impl Content {
         self.state.lock().modified
     }
 
-    /// The same, for who tells the inode.
-    pub fn take_modified(&self) -> Option<Timestamp> {
-        self.state.lock().modified.take()
+    /// Held by who tells the inode when they did, from before he looks until that is a part of a transaction which [`Content::commit`] knows: fsync, which may find nothing to tell, waits for
+    /// him. Nor does he tell it a time that a program sets meanwhile from the past.
+    pub async fn telling(&self) -> AsyncGuard<'_, ()> {
+        self.telling.lock().await
+    }
+
+    /// The inode says so.
+    pub fn told(&self, time: Timestamp) {
+        self.state.lock().modified.take_if(|modified| *modified == time);
     }
 
     /// Nobody has the file any more, and it has no name.
     pub fn goes(&self) {
         self.gone.store(true, SeqCst);
-        self.take_modified();
+        self.state.lock().modified = None;
     }
 
     /// EIO: the file goes, so nothing may be done to its inode, which may soon be another's.
@@ -312,11 +328,15 @@ impl Content {
     /// The bytes of `target` have been written: the inode says where they are, and that the file ends at byte `end` at least.
     async fn settle(&self, target: Target<'_, Blocks>, end: u64) -> Result<()> {
         let (first, last) = (u64::from(target.block), u64::from(target.block) + u64::from(target.blocks));
-        let time = self.take_modified();
+        let telling = match self.modified() {
+            Some(_) => Some(self.telling().await),
+            None => None,
+        };
+        let modified = telling.as_ref().and_then(|_| self.modified());
+        let time = modified.map(|time| Time { seconds: time.seconds, nanoseconds: time.nanoseconds });
         let finds = !target.is_known() || end > self.shared.size_on_disk(self.number);
         let settles = finds || time.is_some();
         if settles {
-            let time = time.map(|time| Time { seconds: time.seconds, nanoseconds: time.nanoseconds });
             self.shared.volume.settle(self.number, target, end, time).await.map_err(errno)?;
         }
         let blocks = self.state.lock().reserved.remove(first..last);
@@ -326,6 +346,7 @@ impl Content {
             (false, true) => self.note_time(),
             (false, false) => {}
         }
+        modified.iter().for_each(|time| self.told(*time));
         Ok(())
     }
 }
@@ -425,7 +446,9 @@ pub async fn commit(shared: &Shared, transactions: impl Iterator<Item = u32>) ->
         let is_to_come = volume.is_to_come(transaction);
         shared.syncs.gather(clock).await;
         let began = clock.monotonic();
-        if volume.commit_through(transaction).await.map_err(errno)? {
+        // It has stopped since the caller looked: this is the commit that failed.
+        let committed = volume.commit_through(transaction).await;
+        if committed.map_err(|error| if error == Error::ReadOnly { Errno::EIO } else { errno(error) })? {
             shared.syncs.took(clock.monotonic() - began);
             flushed = true;
         }

@@ -211,6 +211,7 @@ impl Drop for Node {
                 if let Some((cache, content)) = contents {
                     content.goes();
                     cache.discard().await;
+                    drop(content.telling().await);
                     content.forget(0..u64::MAX / PAGE_SIZE as u64);
                 }
                 if let Err(error) = shared.volume.release(number, now).await {

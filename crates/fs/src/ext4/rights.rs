@@ -44,7 +44,11 @@ impl Node {
             self.resize(size).await?;
         }
         let now = self.now();
-        let pending = self.contents.as_ref().and_then(|(_, content)| content.take_modified());
+        let _telling = match &self.contents {
+            Some((_, content)) => Some(content.telling().await),
+            None => None,
+        };
+        let pending = self.contents.as_ref().and_then(|(_, content)| content.modified());
         let wanted = |wanted: Timestamp| time(if wanted == Timestamp::NOW { now } else { wanted });
         let access = self.acls.lock().get(AclKind::Access).cloned();
         let acl = match (set.mode, access) {
@@ -79,6 +83,9 @@ impl Node {
             None => volume.change(self.number, change).await.map_err(errno)?,
         }
         self.changed();
+        if let (Some((_, content)), Some(modified)) = (&self.contents, pending) {
+            content.told(modified);
+        }
         Ok(())
     }
 
