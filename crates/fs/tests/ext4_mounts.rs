@@ -158,6 +158,52 @@ fn a_directory_that_is_gone_is_no_damage() {
     assert!(!tells_of_errors(&machine.bytes()));
 }
 
+/// Linux has one tree of names for a file system, wherever it is mounted.
+#[test]
+fn two_mounts_of_a_disk_have_the_same_names() {
+    let machine = Machine::new(image());
+    let paths =
+        LocalPaths::new(machine.kernel.services.clone(), Tmpfs::new(&machine.kernel.services, 0o755), Arc::default());
+    paths.register_kind("ext4", machine.mounter.clone());
+    let process = Process::with(&machine.kernel, paths);
+    let mount = |path: &str, kind: &str, source: &str, flags| {
+        let op = PathOp::Mount { source: source.into(), path: path.into(), kind: kind.into(), flags, data: Vec::new() };
+        process.run(op).map(drop).unwrap();
+    };
+    let unmount = |path: &str| process.run(PathOp::Unmount { path: path.into(), flags: 0 }).map(drop);
+    ["/a", "/b", "/c"].iter().for_each(|path| process.mkdir(path).unwrap());
+    mount("/a", "ext4", "/dev/vda", 0);
+    mount("/b", "ext4", "/dev/vda", 0);
+    assert_eq!(process.stat("/b/f", false).err(), Some(Errno::ENOENT));
+    process.write("/a/f", b"x").unwrap();
+    assert_eq!(process.read("/b/f").unwrap(), b"x");
+    process.mkdir("/a/d").unwrap();
+    process.write("/b/d/inside", b"y").unwrap();
+    assert_eq!(process.rmdir("/a/d"), Err(Errno::ENOTEMPTY));
+    process.unlink("/a/d/inside").unwrap();
+    process.rmdir("/a/d").unwrap();
+    assert_eq!(process.write("/b/d/inside", b"y"), Err(Errno::ENOENT));
+    process.unlink("/b/f").unwrap();
+    assert_eq!(process.read("/a/f").err(), Some(Errno::ENOENT));
+    // Also if what is left of it is a part that is bound elsewhere.
+    process.mkdir("/a/d").unwrap();
+    const BIND: u64 = 4096;
+    mount("/c", "", "/a/d", BIND);
+    unmount("/a").unwrap();
+    unmount("/b").unwrap();
+    mount("/b", "ext4", "/dev/vda", 0);
+    assert_eq!(process.stat("/b/d/new", false).err(), Some(Errno::ENOENT));
+    process.write("/c/new", b"z").unwrap();
+    assert_eq!(process.read("/b/d/new").unwrap(), b"z");
+    unmount("/c").unwrap();
+    unmount("/b").unwrap();
+    assert!(!tells_of_errors(&machine.bytes()));
+    // It is nobody's any more, and can be mounted again.
+    mount("/a", "ext4", "/dev/vda", 0);
+    assert_eq!(process.read("/a/d/new").unwrap(), b"z");
+    unmount("/a").unwrap();
+}
+
 /// Linux drops them, too: the disk may be another's by then.
 #[test]
 fn what_could_not_be_written_when_a_disk_was_unmounted_never_is() {

@@ -208,6 +208,15 @@ impl Dentry {
         false
     }
 
+    /// The topmost name of its file system.
+    pub(super) fn topmost(self: &Arc<Self>) -> Arc<Dentry> {
+        let mut at = self.clone();
+        while let Some(above) = at.parent() {
+            at = above;
+        }
+        at
+    }
+
     /// Is `self` `other` or below it?
     pub(super) fn is_within(self: &Arc<Self>, other: &Arc<Dentry>) -> bool {
         let mut at = Some(self.clone());

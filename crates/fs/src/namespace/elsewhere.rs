@@ -95,7 +95,7 @@ impl LocalPaths {
         let mounter = self.kinds.lock().get(&kind).cloned().ok_or(Errno::ENODEV)?;
         let read_only = flags & super::mount::flags::RDONLY != 0;
         let tree = mounter.mount_placed(disk.as_ref(), &source, &data, read_only).await?;
-        let root = Dentry::root(tree.root());
+        let root = self.mounts.root_of(&*tree);
         if let Err(error) = check_writable(&root, flags) {
             tree.close().await?;
             return Err(error);

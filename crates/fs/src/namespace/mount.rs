@@ -342,6 +342,16 @@ impl MountTable {
     pub fn list(&self) -> Vec<Arc<Mount>> {
         self.mounts.lock().clone()
     }
+
+    /// The topmost name of a file system that is to be mounted: that of its other mounts, if it has any, so that what one of them changes the others know.
+    pub fn root_of(&self, file_system: &dyn FileSystem) -> Arc<Dentry> {
+        let root = file_system.root();
+        let is_root = |top: &Arc<Dentry>| core::ptr::addr_eq(Arc::as_ptr(&top.inode), Arc::as_ptr(&root));
+        let find = |mounts: &[Arc<Mount>]| mounts.iter().map(|mount| mount.root.topmost()).find(is_root);
+        let known = find(&self.mounts.lock());
+        let known = known.or_else(|| find(&self.detached.lock()));
+        known.unwrap_or_else(|| Dentry::root(root))
+    }
 }
 
 /// `mount` and all of `mounts` that hang on it, the oldest first.

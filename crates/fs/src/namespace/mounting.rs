@@ -140,8 +140,8 @@ impl LocalPaths {
             return self.mount_elsewhere(on, placed, mount).await;
         }
         let file_system = mounter.mount(&source, data, flags & flags::RDONLY != 0).await?;
-        let root = Dentry::root(file_system.root());
         let _hanging = self.unmounting.lock().await;
+        let root = self.mounts.root_of(&*file_system);
         let hung = check_writable(&root, flags).and_then(|()| self.hang(on, root, file_system.clone(), source, flags));
         if hung.is_err() {
             // It is mounted nowhere.
