@@ -239,12 +239,16 @@ impl Device {
 
     /// Has the device interrupt `cpu`, through MSI-X entry `entry`, when its configuration changes, and wake who waits for that.
     fn tell_of_changes(&self, entry: u16, cpu: CpuId) -> Option<Arc<WaitQueue>> {
+        // Vectors are few and never given back: none for a device that can't use it. Until the entry is set it is masked.
+        if !self.msix.has(entry) || !self.registers.set_change_vector(entry) {
+            return None;
+        }
         let vector = irq::alloc_vector()?;
         let (address, data) = arch::message_interrupt(cpu, vector)?;
         let changes = Arc::new(WaitQueue::new());
         let woken = changes.clone();
         irq::on_irq(vector, move || woken.wake_all());
-        (self.msix.set(entry, address, data) && self.registers.set_change_vector(entry)).then_some(changes)
+        self.msix.set(entry, address, data).then_some(changes)
     }
 
     /// Lets the interrupt of queue `index` complete it on `cpu`. The interrupt table keeps `queue` for ever, which is

@@ -34,10 +34,14 @@ impl Msix {
         Some(msix)
     }
 
+    pub fn has(&self, entry: u16) -> bool {
+        entry < self.entries
+    }
+
     /// Makes entry `entry` send `data` to `address`, from now on. False: there is no such entry.
     #[must_use]
     pub fn set(&self, entry: u16, address: u64, data: u32) -> bool {
-        if entry >= self.entries {
+        if !self.has(entry) {
             return false;
         }
         let at = usize::from(entry) * ENTRY_BYTES;
