@@ -138,7 +138,7 @@ impl Disk {
         }
     }
 
-    /// EINVAL: the request is not within the limits.
+    /// EIO: it lies behind the end, perhaps since the disk has become smaller. EINVAL: the request is not within the limits.
     fn check(&self, op: BlockOp, sector: u64, bytes: u64) -> Result<()> {
         let limits = self.limits();
         let end = sector.checked_add(bytes.div_ceil(SECTOR)).ok_or(Errno::EINVAL)?;
@@ -150,7 +150,10 @@ impl Disk {
             BlockOp::Discard { .. } => u64::from(limits.most_discarded) * SECTOR,
             BlockOp::WriteZeroes { .. } => u64::from(limits.most_zeroed) * SECTOR,
         };
-        let fits = end <= limits.sectors && bytes <= most && aligned && (bytes > 0 || op == BlockOp::Flush);
+        if end > limits.sectors {
+            return Err(Errno::EIO);
+        }
+        let fits = bytes <= most && aligned && (bytes > 0 || op == BlockOp::Flush);
         if fits {
             Ok(())
         } else {
