@@ -199,6 +199,10 @@ fn advice_says_how_much_is_read_ahead() {
     (0..50).for_each(|_| mounted.kernel.tasks.run_now());
     assert_eq!(mounted.reads(), [30 * 4096]);
     assert_eq!(read(&file, 30 * 4096, 1200), 0);
+    // What a disk takes in a request, as Linux: the task that reads it is the kernel's.
+    advise(&file, FileAdvice::WillNeed { first: 1300, end: u64::MAX });
+    (0..500).for_each(|_| mounted.kernel.tasks.run_now());
+    assert_eq!(mounted.reads().iter().sum::<usize>(), 320 * 4096);
 }
 
 #[test]

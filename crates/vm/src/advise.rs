@@ -134,11 +134,13 @@ impl Space {
         }
     }
 
-    /// Nobody waits for it.
+    /// Nobody waits for it. The caller's control group pays.
     fn read_ahead(&self, region: &Region) {
         let Some(backing) = &region.backing else { return };
         let (object, first, end) = (backing.object.clone(), backing.first, backing.first + region.range.len());
-        self.vm.spawner.spawn(Box::pin(async move { object.read_ahead(first, end).await }));
+        let spawner = &self.vm.spawner;
+        let work = Box::pin(async move { object.read_ahead(first, end).await });
+        spawner.spawn_for(spawner.actor(), spawner.payer(), work);
     }
 
     /// EAGAIN: too many regions.

@@ -7,6 +7,8 @@ use machine::pause;
 
 /// Pages that are dropped under one lock.
 const BATCH: usize = 64;
+/// Pages that one WILLNEED reads at most, if read_ahead_kb is not more: what a disk takes in a request, as on Linux (`force_page_cache_ra`).
+pub(crate) const ADVISED: u64 = 320;
 
 /// Pages that are read at a time at most.
 pub(super) fn most(store: &dyn Store, advice: ReadAhead) -> u64 {

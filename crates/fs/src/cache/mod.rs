@@ -10,7 +10,7 @@
 //! slot, and an answer that does not find its own ticket is thrown away. A reader that is interrupted
 //! (its future dropped) takes its tickets with it and wakes those who waited for them.
 
-mod advice;
+pub(crate) mod advice;
 mod direct;
 mod flusher;
 mod group;

@@ -1,6 +1,6 @@
 //! What the memory of programs sees of a file: the object behind their mappings.
 
-use super::{PageCache, Slot, PAGE};
+use super::{advice::ADVISED, PageCache, Slot, PAGE};
 use crate::{Loaned, Object, ObjectId, ReadAhead, SyncRange};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
@@ -98,9 +98,8 @@ impl Object for PageCache {
 
     fn read_ahead(&self, first: u64, end: u64) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            if self.store.is_none() {
-                return;
-            }
+            let Some(store) = &self.store else { return };
+            let end = end.min(first.saturating_add(store.read_ahead().max(ADVISED)));
             for index in first..end.min(self.len().div_ceil(PAGE)) {
                 // No more than was asked for.
                 let load = self.load(index, end - index, ReadAhead::Random);

@@ -195,9 +195,10 @@ impl StatusFlags {
                 let _ = self.bits.fetch_update(Relaxed, Relaxed, |old| Some(old & others | bits.bits()));
             }
             FileAdvice::WillNeed { first, end } => {
-                // Nobody waits for it, and whether it can be had nobody is told.
+                // Nobody waits for it, and whether it can be had nobody is told. The caller's control group pays.
                 let object = object.await?;
-                spawner.spawn(Box::pin(async move { object.read_ahead(first, end).await }));
+                let work = Box::pin(async move { object.read_ahead(first, end).await });
+                spawner.spawn_for(spawner.actor(), spawner.payer(), work);
             }
             FileAdvice::DontNeed { start, end } => object.await?.not_needed(start, end).await,
         }

@@ -7,7 +7,7 @@
 //! for the other cases see shared.rs.
 
 use super::{loan::Loan, shared::SharedPages, Remote, RemoteFile, OBJECTS_KEPT};
-use crate::{file::ready, Object, ObjectId, ReadAhead};
+use crate::{cache::advice::ADVISED, file::ready, Object, ObjectId, ReadAhead};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -287,7 +287,7 @@ impl Object for RemoteObject {
     fn read_ahead(&self, first: u64, end: u64) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let memory = &self.0.file.remote.memory;
-            for index in first..end {
+            for index in first..end.min(first.saturating_add(ADVISED)) {
                 // EFAULT: the file ends there.
                 if self.page(index).await.is_err() || !memory.has_room() {
                     break;
