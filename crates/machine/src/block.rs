@@ -123,7 +123,7 @@ impl Pieces {
 
     /// Adds those of `other` behind.
     pub fn append(&mut self, mut other: Pieces) {
-        self.segments = self.segments_with(&other);
+        self.segments += other.segments - self.joins(&other);
         self.bytes += core::mem::take(&mut other.bytes);
         self.pieces.append(&mut other.pieces);
     }
@@ -133,10 +133,9 @@ impl Pieces {
         self.segments
     }
 
-    /// The same, with `next` behind them.
-    pub fn segments_with(&self, next: &Pieces) -> usize {
-        let joined = next.pieces.first().is_some_and(|first| self.continues(first));
-        self.segments + next.segments - usize::from(joined)
+    /// How many segments fewer they are together with `next`, behind them, than apart.
+    pub fn joins(&self, next: &Pieces) -> usize {
+        usize::from(next.pieces.first().is_some_and(|first| self.continues(first)))
     }
 
     /// Where each segment begins in the machine's memory, and its bytes.

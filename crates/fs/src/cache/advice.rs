@@ -1,6 +1,6 @@
 //! What programs say about how they will use a file (man 2 posix_fadvise, man 2 madvise; mm/fadvise.c, mm/readahead.c).
 
-use super::{PageCache, Slot, Store, FAULT, PAGE};
+use super::{PageCache, Store, FAULT, PAGE};
 use crate::ReadAhead;
 use alloc::vec::Vec;
 use machine::pause;
@@ -25,7 +25,7 @@ impl PageCache {
         match (advice, &self.store) {
             (ReadAhead::Random, _) => 1,
             // All that Linux reads ahead: who faults here goes on to the end.
-            (ReadAhead::Sequential, Some(store)) => store.read_ahead(),
+            (ReadAhead::Sequential, Some(store)) => store.read_ahead().max(1),
             _ => FAULT,
         }
     }
@@ -41,19 +41,18 @@ impl PageCache {
         let end = if end >= size { size.div_ceil(PAGE) } else { end / PAGE };
         let mut next = start.div_ceil(PAGE);
         while next < end {
-            let idle: Vec<u64> = {
+            {
                 let mut state = self.state.lock();
-                let memory = &self.services.memory;
-                let is_idle =
-                    |slot: &Slot| matches!(slot, Slot::Ready { frame, dirty: false, .. } if memory.count(*frame) == 1);
-                let some: Vec<(u64, bool)> =
-                    state.pages.range(next..end).take(BATCH).map(|(index, slot)| (*index, is_idle(slot))).collect();
+                let memory = &*self.services.memory;
+                let some: Vec<(u64, bool)> = state
+                    .pages
+                    .range(next..end)
+                    .take(BATCH)
+                    .map(|(index, slot)| (*index, slot.is_idle(memory)))
+                    .collect();
                 next = some.last().map_or(end, |(index, _)| index + 1);
-                let idle: Vec<u64> = some.into_iter().filter(|(_, idle)| *idle).map(|(index, _)| index).collect();
-                idle.iter().for_each(|index| state.pages.remove(index));
-                idle
-            };
-            drop(idle);
+                some.iter().filter(|(_, idle)| *idle).for_each(|(index, _)| state.pages.remove(index));
+            }
             pause(&*self.services.spawner).await;
         }
     }

@@ -9,7 +9,7 @@ use alloc::{
 use machine::{
     errno::Result,
     group::{ChargedPage, PageKind},
-    Errno, Frame, GroupId,
+    Errno, Frame, FrameSlot, GroupId,
 };
 
 /// Pages that go at a time.
@@ -89,12 +89,9 @@ impl PageCache {
     fn reclaim_of(&self, groups: &[GroupId], frames: usize) -> usize {
         // Perhaps asked for from inside this cache.
         let Some(mut state) = self.state.try_lock() else { return 0 };
-        let memory = &self.services.memory;
-        let is_idle = |slot: &Slot| match slot {
-            Slot::Ready { frame, dirty: false, .. } => memory.count(*frame) == 1 && self.pays(groups, *frame),
-            _ => false,
-        };
-        let idle = state.pages.iter().filter(|(_, slot)| is_idle(slot)).map(|(index, _)| *index);
+        let memory = &*self.services.memory;
+        let is_meant = |slot: &Slot| slot.is_idle(memory) && slot.frame().is_some_and(|frame| self.pays(groups, frame));
+        let idle = state.pages.iter().filter(|(_, slot)| is_meant(slot)).map(|(index, _)| *index);
         let idle: Vec<u64> = idle.take(frames).collect();
         idle.iter().for_each(|index| state.pages.remove(index));
         idle.len()

@@ -44,7 +44,7 @@ use machine::{
     account::{Account, Charge, Resource},
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    BoxFuture, CountedFrame, Errno, Frame, FrameSlot, KernelId, PAGE_SIZE,
+    BoxFuture, CountedFrame, Errno, Frame, FrameSlot, KernelId, Memory, PAGE_SIZE,
 };
 use pages::Pages;
 
@@ -103,6 +103,11 @@ enum Slot {
 impl Slot {
     fn fresh(frame: Frame) -> Self {
         Slot::Ready { frame, dirty: false, exposed: false }
+    }
+
+    /// Whether nothing is lost if the page goes: it can be read again, and nobody maps or reads it now.
+    fn is_idle(&self, memory: &dyn Memory) -> bool {
+        matches!(self, Slot::Ready { frame, dirty: false, .. } if memory.count(*frame) == 1)
     }
 }
 
@@ -496,10 +501,8 @@ impl PageCache {
         }
         // Called when memory is short, perhaps from inside this cache: never wait for the lock.
         let Some(mut state) = self.state.try_lock() else { return 0 };
-        let memory = &self.services.memory;
-        let is_idle =
-            |slot: &Slot| matches!(slot, Slot::Ready { frame, dirty: false, .. } if memory.count(*frame) == 1);
-        let idle = state.pages.iter().filter(|(_, slot)| is_idle(slot)).map(|(index, _)| *index);
+        let memory = &*self.services.memory;
+        let idle = state.pages.iter().filter(|(_, slot)| slot.is_idle(memory)).map(|(index, _)| *index);
         let idle: Vec<u64> = idle.take(frames).collect();
         idle.iter().for_each(|index| state.pages.remove(index));
         idle.len()

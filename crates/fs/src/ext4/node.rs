@@ -308,24 +308,19 @@ impl Inode for Node {
         Box::pin(async move {
             self.shared.check_goes_on()?;
             let transaction = self.transaction.load(Relaxed);
+            let Ok((cache, content)) = self.file() else {
+                return content::commit(&self.shared, core::iter::once(transaction)).await;
+            };
             let syncing = self.shared.syncs.begin();
-            match self.file() {
-                // Times may be lost (man 2 fdatasync).
-                Ok((cache, content)) if data_only => {
-                    content.write_data(cache).await?;
-                    drop(syncing);
-                    content.commit_data().await
-                }
-                Ok((cache, content)) => {
-                    content.write_back(cache).await?;
-                    drop(syncing);
-                    content.commit(Some(transaction)).await
-                }
-                Err(_) => {
-                    drop(syncing);
-                    content::commit(&self.shared, core::iter::once(transaction)).await
-                }
+            // Times may be lost (man 2 fdatasync).
+            if data_only {
+                content.write_data(cache).await?;
+                drop(syncing);
+                return content.commit_data().await;
             }
+            content.write_back(cache).await?;
+            drop(syncing);
+            content.commit(Some(transaction)).await
         })
     }
 

@@ -177,16 +177,19 @@ impl Request {
             && segments <= most.segments
     }
 
+    /// Its pages at that side.
+    fn outer(&self, side: Side) -> &Pieces {
+        let place = if side == Side::Front { 0 } else { self.bios.len() - 1 };
+        &self.bios[place].pages
+    }
+
     /// The segments of its pages with `others` at that side.
     fn segments_with(&self, others: &Pieces, side: Side) -> usize {
-        let joined = match (side, self.bios.first(), self.bios.last()) {
-            (Side::Front, Some(first), _) => {
-                first.pages.as_slice().first().is_some_and(|first| others.continues(first))
-            }
-            (Side::Back, _, Some(last)) => others.as_slice().first().is_some_and(|first| last.pages.continues(first)),
-            _ => false,
+        let joined = match side {
+            Side::Front => others.joins(self.outer(side)),
+            Side::Back => self.outer(side).joins(others),
         };
-        self.segments + others.segments() - usize::from(joined)
+        self.segments + others.segments() - joined
     }
 
     /// Whether a bio can be merged there. All of a request are counted alike.
@@ -236,11 +239,7 @@ impl Request {
 
     /// The segments of both, `next` behind this one.
     fn segments_before(&self, next: &Request) -> usize {
-        let joined = match (self.bios.last(), next.bios.first().and_then(|bio| bio.pages.as_slice().first())) {
-            (Some(last), Some(first)) => last.pages.continues(first),
-            _ => false,
-        };
-        self.segments + next.segments - usize::from(joined)
+        self.segments + next.segments - self.outer(Side::Back).joins(next.outer(Side::Front))
     }
 
     /// Puts the bios of `next` behind those of this one.
