@@ -2,7 +2,7 @@
 
 use super::{
     request::{Bio, Request, Side},
-    settings::{Merges, Most, Scheduler, Settings},
+    settings::{Merges, RequestLimits, Scheduler, Settings},
 };
 use alloc::{
     boxed::Box,
@@ -45,7 +45,7 @@ impl Elevator {
     }
 
     /// Makes the bio a part of a request that waits here, and says how many requests there are less by that: it may have been what lay between two. Err: there is none that it adjoins.
-    pub fn merge(&mut self, bio: Bio, most: Most, settings: &Settings) -> Result<usize, Bio> {
+    pub fn merge(&mut self, bio: Bio, most: RequestLimits, settings: &Settings) -> Result<usize, Bio> {
         let looked_at = match settings.merges() {
             Merges::All => LOOKED_AT,
             Merges::Simple => 1,
@@ -70,10 +70,10 @@ impl Elevator {
         }
     }
 
-    /// The next one for the device. `flushes`: it has a flush.
-    pub fn next(&mut self, flushes: bool, now: u64, settings: &Settings) -> Option<Request> {
+    /// The next one for the device. `flush_under_way`: it has a flush.
+    pub fn next(&mut self, flush_under_way: bool, now: u64, settings: &Settings) -> Option<Request> {
         match &mut self.order {
-            _ if !flushes && !self.flushes.is_empty() => self.flushes.pop_front(),
+            _ if !flush_under_way && !self.flushes.is_empty() => self.flushes.pop_front(),
             Order::Arrival(requests) => requests.pop_front(),
             Order::Deadline(deadline) => deadline.next(now, settings),
         }
@@ -97,7 +97,7 @@ impl Elevator {
 }
 
 /// Merges with one of the last few.
-fn merge_into(requests: &mut VecDeque<Request>, bio: Bio, most: Most, looked_at: usize) -> Result<usize, Bio> {
+fn merge_into(requests: &mut VecDeque<Request>, bio: Bio, most: RequestLimits, looked_at: usize) -> Result<usize, Bio> {
     for request in requests.iter_mut().rev().take(looked_at) {
         for side in [Side::Back, Side::Front] {
             if request.takes(&bio, side, most) {
@@ -184,7 +184,7 @@ impl Deadline {
         Some((key, side.by_place.get(&key)?.expires))
     }
 
-    fn merge(&mut self, bio: Bio, most: Most, settings: &Settings) -> Result<usize, Bio> {
+    fn merge(&mut self, bio: Bio, most: RequestLimits, settings: &Settings) -> Result<usize, Bio> {
         let direction = direction(bio.op);
         let by_place = &mut self.sides[direction].by_place;
         if let Some((key, waiting)) = by_place.range_mut(..(bio.sector, 0)).next_back()
@@ -211,7 +211,7 @@ impl Deadline {
     }
 
     /// Only with the request that came last.
-    fn merge_last(&mut self, bio: Bio, most: Most) -> Result<usize, Bio> {
+    fn merge_last(&mut self, bio: Bio, most: RequestLimits) -> Result<usize, Bio> {
         let last = self.last.and_then(|(direction, key)| self.sides[direction].by_place.get_mut(&key));
         match last {
             Some(waiting) if waiting.request.takes(&bio, Side::Back, most) => {
@@ -223,7 +223,7 @@ impl Deadline {
     }
 
     /// A request has grown at its end: it may have met the next one. Then both are one, as old as the older. Says how many requests there are less.
-    fn join_next(&mut self, direction: usize, key: Key, most: Most) -> usize {
+    fn join_next(&mut self, direction: usize, key: Key, most: RequestLimits) -> usize {
         let side = &mut self.sides[direction];
         let Some(waiting) = side.by_place.get(&key) else { return 0 };
         let Some((next, other)) = side.by_place.range((waiting.request.end(), 0)..).next() else { return 0 };

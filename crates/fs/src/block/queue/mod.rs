@@ -27,7 +27,7 @@ mod elevator;
 mod request;
 mod settings;
 
-pub use settings::{Most, Scheduler, Settings};
+pub use settings::{RequestLimits, Scheduler, Settings};
 
 use super::stats::Stats;
 use crate::Services;
@@ -56,8 +56,8 @@ struct Lane {
     /// Requests that wait here or that the device has, and how many of them those are.
     requests: usize,
     under_way: usize,
-    /// One of those is a flush.
-    flushes: bool,
+    /// The device has a flush.
+    flush_under_way: bool,
 }
 
 /// See the module.
@@ -124,7 +124,7 @@ impl Queue {
     }
 
     /// What one request may be.
-    pub fn most(&self) -> Most {
+    pub fn most(&self) -> RequestLimits {
         self.settings.most(&self.device.limits())
     }
 
@@ -228,9 +228,9 @@ impl Queue {
                     return;
                 }
                 let now = self.services.clock.monotonic();
-                let Some(request) = lane.elevator.next(lane.flushes, now, &self.settings) else { return };
+                let Some(request) = lane.elevator.next(lane.flush_under_way, now, &self.settings) else { return };
                 lane.under_way += 1;
-                lane.flushes |= request.op == BlockOp::Flush;
+                lane.flush_under_way |= request.op == BlockOp::Flush;
                 request
             };
             let mut work: BoxFuture<'static, ()> = Box::pin(self.clone().carry_out(index, request));
@@ -265,7 +265,7 @@ impl Queue {
             let lane = &mut *self.lanes[index].lock();
             lane.requests -= 1;
             lane.under_way -= 1;
-            lane.flushes &= request.op != BlockOp::Flush;
+            lane.flush_under_way &= request.op != BlockOp::Flush;
         }
         if !matches!(request.op, BlockOp::Read | BlockOp::Flush) {
             // A flush that began meanwhile did not cover it. Counted here, for who has asked may be gone.

@@ -1,6 +1,6 @@
 //! Bios and requests.
 
-use super::{settings::Most, Counted};
+use super::{settings::RequestLimits, Counted};
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{
     block::{BlockOp, Pieces, SECTOR},
@@ -171,7 +171,7 @@ impl Request {
     }
 
     /// Whether so many sectors and pieces more are within what a request may have, if all are so many segments.
-    fn has_room(&self, most: Most, sectors: u64, pieces: usize, segments: usize) -> bool {
+    fn has_room(&self, most: RequestLimits, sectors: u64, pieces: usize, segments: usize) -> bool {
         (self.sectors + sectors) * SECTOR <= most.bytes as u64
             && self.pieces + pieces <= most.pieces
             && segments <= most.segments
@@ -193,7 +193,7 @@ impl Request {
     }
 
     /// Whether a bio can be merged there. All of a request are counted alike.
-    pub fn takes(&self, bio: &Bio, side: Side, most: Most) -> bool {
+    pub fn takes(&self, bio: &Bio, side: Side, most: RequestLimits) -> bool {
         let adjoins = match side {
             Side::Back => self.end() == bio.sector,
             Side::Front => bio.end() == self.sector,
@@ -229,7 +229,7 @@ impl Request {
     }
 
     /// Whether `next` begins where this one ends, and both can be one.
-    pub fn takes_next(&self, next: &Request, most: Most) -> bool {
+    pub fn takes_next(&self, next: &Request, most: RequestLimits) -> bool {
         let is_alike = self.op == next.op && Arc::ptr_eq(&self.bios[0].counted.0, &next.bios[0].counted.0);
         self.end() == next.sector
             && is_alike

@@ -59,10 +59,12 @@ pub enum Merges {
 
 /// What one request may be, at most.
 #[derive(Clone, Copy)]
-pub struct Most {
+pub struct RequestLimits {
+    /// Bytes that it reads or writes.
     pub bytes: usize,
-    /// Pieces of pages, and runs of adjoining memory that those are.
+    /// Pieces of pages that these are in.
     pub pieces: usize,
+    /// Runs of adjoining memory that the pieces are: addresses for the device.
     pub segments: usize,
 }
 
@@ -174,13 +176,13 @@ impl Settings {
     }
 
     /// What one request may be.
-    pub(super) fn most(&self, limits: &BlockLimits) -> Most {
+    pub(super) fn most(&self, limits: &BlockLimits) -> RequestLimits {
         let bytes = match self.max_sectors_kb.load(Relaxed) {
             0 => limits.most_bytes,
             kib => (kib * 1024 / PAGE_SIZE * PAGE_SIZE).min(limits.most_bytes),
         };
         let any = |most: usize| if most == 0 { usize::MAX } else { most };
-        Most { bytes, pieces: any(limits.most_pieces), segments: any(limits.most_segments) }
+        RequestLimits { bytes, pieces: any(limits.most_pieces), segments: any(limits.most_segments) }
     }
 
     pub(super) fn requests(&self) -> usize {
