@@ -143,13 +143,13 @@ messages! {
     } -> Room, Low;
 
     /// The owner of the tree wants back what is granted to some groups and not charged. With `reclaim` the receiver drops pages of them that can be
-    /// read again before.
+    /// read again before. The answer: how many it dropped, and what it gives back.
     cgroup_give_back: CgroupGiveBack {
         /// The groups, ascending.
         groups: Vec<GroupId>,
         /// Whether pages are to be dropped.
         reclaim: bool,
-    } -> Vec<GivenBack>, Low;
+    } -> (u64, Vec<GivenBack>), Low;
 
     /// An idle kernel gives back what it does not need soon.
     cgroup_returns: CgroupReturns {

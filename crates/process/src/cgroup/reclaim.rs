@@ -30,6 +30,8 @@ const OWNER: KernelId = KernelId::PRIMARY;
 const ASK_AGAIN_NS: u64 = 1_000_000;
 /// How long one waits for each tranche whose group has more than memory.high, ns.
 const THROTTLE_NS: u64 = 20_000_000;
+/// How often all kernels may find no page to drop, one time after the other, before memory.reclaim gives up: pages are in use for moments only.
+const IN_VAIN: usize = 3;
 /// How often room is made for a limit that was made lower.
 const ATTEMPTS: usize = 1000;
 
@@ -80,12 +82,11 @@ impl System {
     }
 
     /// See [`CgroupGiveBack`].
-    pub(crate) async fn give_back_here(self: &Arc<Self>, ask: CgroupGiveBack) -> Vec<GivenBack> {
+    pub(crate) async fn give_back_here(self: &Arc<Self>, ask: CgroupGiveBack) -> (u64, Vec<GivenBack>) {
         let CgroupGiveBack { groups, reclaim } = ask;
-        if reclaim {
-            self.vm.reclaim_of(&groups).await;
-        }
-        self.memory.ledgers().map(|ledgers| ledgers.give_back(Some(&groups))).unwrap_or_default()
+        let dropped = if reclaim { self.vm.reclaim_of(&groups).await } else { 0 };
+        let given = self.memory.ledgers().map(|ledgers| ledgers.give_back(Some(&groups)));
+        (dropped as u64, given.unwrap_or_default())
     }
 
     pub(crate) fn cgroup_usage_here(&self, groups: &[GroupId]) -> [u64; 3] {
@@ -114,14 +115,17 @@ impl System {
         self.collect(&groups, false).await;
     }
 
-    /// Takes from all kernels what is granted to the groups and not charged.
-    async fn collect(self: &Arc<Self>, groups: &[GroupId], reclaim: bool) {
+    /// Takes from all kernels what is granted to the groups and not charged. With `reclaim` they drop pages of them before; says how many.
+    async fn collect(self: &Arc<Self>, groups: &[GroupId], reclaim: bool) -> u64 {
         let ask = CgroupGiveBack { groups: groups.to_vec(), reclaim };
-        let here = self.give_back_here(ask.clone()).await;
-        self.with_cgroups(|tree| tree.give_back(self.kernel, &here));
-        for (kernel, given) in self.endpoint.multicast(&self.endpoint.others(), ask).await {
-            self.with_cgroups(|tree| tree.give_back(kernel, &given.unwrap_or_default()));
+        let (mut dropped, given) = self.give_back_here(ask.clone()).await;
+        self.with_cgroups(|tree| tree.give_back(self.kernel, &given));
+        for (kernel, answer) in self.endpoint.multicast(&self.endpoint.others(), ask).await {
+            let (there, given) = answer.unwrap_or_default();
+            dropped += there;
+            self.with_cgroups(|tree| tree.give_back(kernel, &given));
         }
+        dropped
     }
 
     /// See [`CgroupRoom`]. The work is the kernel's own: what it needs nobody pays for, and it comes to its end.
@@ -199,15 +203,13 @@ impl System {
         let system = self.clone();
         let work = async move {
             let groups = system.with_cgroups(|tree| tree.all_below(group));
-            let before: u64 = system.cgroup_usage(group).await.iter().sum();
-            let mut left = before;
-            while before.saturating_sub(left) < pages {
-                system.collect(&groups, true).await;
-                let now = system.cgroup_usage(group).await.iter().sum();
-                if now >= left {
-                    return Err(Errno::EAGAIN);
+            let (mut dropped, mut in_vain) = (0, 0);
+            while dropped < pages {
+                match system.collect(&groups, true).await {
+                    0 if in_vain == IN_VAIN => return Err(Errno::EAGAIN),
+                    0 => in_vain += 1,
+                    some => (dropped, in_vain) = (dropped + some, 0),
                 }
-                left = now;
             }
             Ok(())
         };
