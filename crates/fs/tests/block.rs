@@ -8,7 +8,8 @@ use fs::{
     block::{BlockFile, Disks, Volume},
     devfs::{devtmpfs, Devices},
     file::Access,
-    File, OpenFlags, Whence,
+    tmpfs::Tmpfs,
+    File, LocalPaths, OpenFlags, Whence,
 };
 use linux_raw_sys::ioctl as raw;
 use machine::{block::BlockOp, errno::Result, Errno};
@@ -327,4 +328,42 @@ fn disks_are_found_by_what_they_are_called() {
         let found = process.readlink(&format!("/disk/{name}"));
         assert_eq!(found, Ok(format!("../../{target}").into_bytes()), "{name}");
     }
+}
+
+#[test]
+fn a_table_of_partitions_is_read_again_when_a_program_has_written_it() {
+    let mut bytes = numbered(64);
+    put_record(&mut bytes, 0, &[entry(0x83, 8, 8)]);
+    let (kernel, disks, devices) = (Kernel::new(10_000), Arc::new(Disks::default()), Arc::new(Devices::default()));
+    kernel.tasks.1.store(true, SeqCst);
+    block_on(disks.add(&kernel.services, Arc::new(Bytes::new(bytes.clone()))));
+    fs::block::register(&kernel.services, &disks, &devices);
+    let tree = block_on(devtmpfs(&kernel.services, &devices)).unwrap();
+    let paths = LocalPaths::new(kernel.services.clone(), Tmpfs::new(&kernel.services, 0o755), devices.clone());
+    let process = Process::with(&kernel, paths.clone());
+    process.mkdir("/dev").unwrap();
+    block_on(paths.attach(&user(0), b"/dev", tree, b"devtmpfs", 0)).unwrap();
+    let open = |name: &str, flags| BlockFile::open(&disks.find(name.as_bytes()).unwrap(), flags, None).unwrap();
+    let disk = open("vda", OpenFlags::RDWR);
+    put_record(&mut bytes, 0, &[entry(0x83, 8, 4), entry(0x83, 16, 16)]);
+    // It is in the disk's pages only.
+    assert_eq!(block_on(disk.write_at(&bytes[..512], 0)), Ok(512));
+    let part = open("vda1", OpenFlags::RDWR);
+    assert_eq!(request(&disk, raw::BLKRRPART, &[]), Err(Errno::EBUSY));
+    assert_eq!(read(&part, 0, 1), Ok(vec![8]));
+    block_on(part.write_at(b"kept", 0)).unwrap();
+    drop(part);
+    assert_eq!(block_on(disk.ioctl(&user(1), raw::BLKRRPART, &mut Vec::new())), Err(Errno::EACCES));
+    assert_eq!(request(&disk, raw::BLKRRPART, &[]), Ok(vec![]));
+    let rdev = |name: &str| process.stat(&format!("/dev/{name}"), true).map(|it| it.rdev);
+    assert_eq!([rdev("vda1"), rdev("vda2"), rdev("vda3")], [Ok((254, 1)), Ok((254, 2)), Err(Errno::ENOENT)]);
+    let [one, two] = ["vda1", "vda2"].map(|name| open(name, OpenFlags::RDWR));
+    assert_eq!([&one, &two].map(|part| block_on(part.seek(0, Whence::End))), [Ok(4 * 512), Ok(16 * 512)]);
+    assert_eq!((read(&one, 0, 4), read(&two, 0, 1)), (Ok(b"kept".to_vec()), Ok(vec![16])));
+    assert_eq!(request(&one, raw::BLKRRPART, &[]), Err(Errno::EINVAL));
+    drop((one, two));
+    put_record(&mut bytes, 0, &[]);
+    assert_eq!(block_on(disk.write_at(&bytes[..512], 0)), Ok(512));
+    assert_eq!(request(&disk, raw::BLKRRPART, &[]), Ok(vec![]));
+    assert_eq!((rdev("vda1"), rdev("vda2")), (Err(Errno::ENOENT), Err(Errno::ENOENT)));
 }

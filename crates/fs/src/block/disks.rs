@@ -1,28 +1,29 @@
 //! All disks of the machine, what they and their partitions are called, and their numbers.
 
 use super::{
-    links, partitions,
+    links, opener, partitions,
     queue::{Queue, Scheduler},
     ram::RamDisk,
     volume::{Part, Place, Volume},
 };
-use crate::Services;
+use crate::{cache::MAX_SIZE, devfs::Devices, Kind, Services};
 use alloc::{
     boxed::Box,
     collections::BTreeMap,
     format,
     string::{String, ToString},
-    sync::Arc,
+    sync::{Arc, Weak},
     vec::Vec,
 };
 use machine::{
     block::{BlockDevice, BlockOp, Piece, Pieces, SECTOR},
     collections::try_filled,
     errno::Result,
-    sync::Lock,
+    sync::{AsyncLock, Lock},
     Errno, PAGE_SIZE,
 };
 use messages::disk::PlacedDisk;
+use spin::Once;
 
 /// Reads a disk before there are volumes.
 struct Raw<'a> {
@@ -63,6 +64,10 @@ pub struct Disks {
     driven: Lock<BTreeMap<u32, Arc<Queue>>>,
     /// Names below /dev of those that the machine has when it starts, and what each leads to.
     links: Lock<Vec<(String, String)>>,
+    /// Where their nodes are.
+    devices: Once<Weak<Devices>>,
+    /// Held by who reads a table of partitions again.
+    scanning: AsyncLock<()>,
 }
 
 /// What Debian's kernel gives virtio disks, whose major number is assigned as they come.
@@ -148,16 +153,50 @@ impl Disks {
         drop(removed);
     }
 
-    /// The partitions of a disk.
-    pub(super) fn partitions(&self, disk: &Arc<Volume>) -> Vec<Arc<Volume>> {
-        let of_it = |volume: &&Arc<Volume>| volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
-        self.volumes.lock().iter().filter(of_it).cloned().collect()
+    /// Reads the table of partitions of a disk again (BLKRRPART). EBUSY: somebody uses one of them; then all stay.
+    pub(super) async fn rescan(&self, disk: &Arc<Volume>) -> Result<()> {
+        let _scanning = self.scanning.lock().await;
+        // A program has perhaps only just written it.
+        disk.write_back(0, MAX_SIZE).await?;
+        self.remove_partitions(disk).await?;
+        let devices = self.devices()?;
+        for volume in self.scan(disk).await {
+            devices.add(volume.name(), Kind::BlockDevice, volume.number(), 0o660, opener(&volume)).await;
+        }
+        Ok(())
     }
 
-    /// The partitions of a disk go.
-    pub(super) fn remove_partitions(&self, disk: &Arc<Volume>) -> Vec<Arc<Volume>> {
-        let gone = |volume: &Arc<Volume>| volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
-        self.volumes.lock().extract_if(.., |volume| gone(volume)).collect()
+    /// The partitions of a disk go, with their nodes. EBUSY: as above.
+    pub(super) async fn remove_partitions(&self, disk: &Arc<Volume>) -> Result<()> {
+        let is_part = |volume: &Arc<Volume>| volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
+        let partitions: Vec<_> = self.volumes.lock().iter().filter(|volume| is_part(volume)).cloned().collect();
+        for (index, partition) in partitions.iter().enumerate() {
+            if let Err(error) = partition.uses().close() {
+                partitions[..index].iter().for_each(|partition| partition.uses().reopen());
+                return Err(error);
+            }
+        }
+        let devices = self.devices()?;
+        let removed: Vec<_> = self.volumes.lock().extract_if(.., |volume| is_part(volume)).collect();
+        for partition in removed {
+            partition.uses().end_all();
+            devices.remove(partition.name(), Kind::BlockDevice, partition.number()).await;
+            // Nobody has it, so nobody hears of an error but the log.
+            if let Err(error) = partition.sync().await {
+                log::error!("{}: {error:?}", partition.name());
+            }
+        }
+        Ok(())
+    }
+
+    fn devices(&self) -> Result<Arc<Devices>> {
+        self.devices.get().and_then(Weak::upgrade).ok_or(Errno::ENXIO)
+    }
+
+    /// Their nodes are below /dev from now on.
+    pub(super) fn registered(self: &Arc<Self>, devices: &Arc<Devices>) {
+        self.devices.call_once(|| Arc::downgrade(devices));
+        self.list().iter().for_each(|volume| volume.listed_in(self));
     }
 
     /// Reads the table of partitions of a disk that has none yet, and gives them.

@@ -153,6 +153,11 @@ impl BlockFile {
             raw::BLKRRPART if volume.disk().is_none() && volume.driver().is_some() => {
                 return self.ask_driver(caller, request, data).await
             }
+            raw::BLKRRPART => {
+                let volume = volume.clone();
+                // What has begun comes to its end: partitions must not be left half there.
+                to_completion(&*self.volume().services().spawner, async move { volume.rescan().await }).await?;
+            }
             raw::BLKDISCARD | raw::BLKZEROOUT => {
                 if !self.flags.get().writable() {
                     return Err(Errno::EBADF);
@@ -169,7 +174,7 @@ impl BlockFile {
                 }
             }
             raw::BLKSECDISCARD => return Err(Errno::EOPNOTSUPP),
-            raw::BLKROSET | raw::BLKRASET | raw::BLKFRASET | raw::BLKRRPART | raw::BLKPG => return Err(Errno::EINVAL),
+            raw::BLKROSET | raw::BLKRASET | raw::BLKFRASET | raw::BLKPG => return Err(Errno::EINVAL),
             _ => return self.ask_driver(caller, request, data).await,
         }
         Ok(0)

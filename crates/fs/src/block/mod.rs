@@ -50,6 +50,7 @@ pub fn register(services: &Arc<Services>, disks: &Arc<Disks>, devices: &Arc<Devi
     for volume in disks.list() {
         devices.register(volume.name(), Kind::BlockDevice, volume.number(), 0o660, opener(&volume));
     }
+    disks.registered(devices);
     for (name, target) in disks.links() {
         devices.link(&name, &target);
     }

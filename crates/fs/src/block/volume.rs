@@ -1,6 +1,6 @@
 //! A volume: a disk, or a partition of one. Its pages are in a page cache of its own, as on Linux: who writes a disk and a partition of it at once sees two truths.
 
-use super::{hold::Uses, queue::Queue, stats::Stats};
+use super::{hold::Uses, queue::Queue, stats::Stats, Disks};
 use crate::{
     cache::{DirectUnits, MAX_SIZE},
     file::Frames,
@@ -21,6 +21,7 @@ use machine::{
     BoxFuture, Errno, KernelId, PAGE_SIZE,
 };
 use messages::disk::PlacedDisk;
+use spin::Once;
 
 /// Where a volume's bytes are, and what has been asked of it.
 pub struct Content {
@@ -170,6 +171,8 @@ pub struct Volume {
     cache: Arc<PageCache>,
     uses: Uses,
     driver: Option<Arc<dyn Driver>>,
+    /// The disks that it is one of, if it was there when the machine started.
+    disks: Once<Weak<Disks>>,
 }
 
 impl Volume {
@@ -193,7 +196,7 @@ impl Volume {
         });
         let cache = PageCache::over(services, sectors * SECTOR, Arc::new(Below(content.clone())));
         *content.cache.lock() = Arc::downgrade(&cache);
-        Arc::new(Volume { name, number, part, content, cache, uses: Uses::default(), driver })
+        Arc::new(Volume { name, number, part, content, cache, uses: Uses::default(), driver, disks: Once::new() })
     }
 
     /// As below /dev.
@@ -251,6 +254,16 @@ impl Volume {
     /// What gives the disk its bytes, if that is not a machine's device.
     pub fn driver(&self) -> Option<&Arc<dyn Driver>> {
         self.driver.as_ref()
+    }
+
+    pub(super) fn listed_in(&self, disks: &Arc<Disks>) {
+        self.disks.call_once(|| Arc::downgrade(disks));
+    }
+
+    /// Reads its table of partitions again. EINVAL: it has none.
+    pub(super) async fn rescan(self: &Arc<Self>) -> Result<()> {
+        let disks = self.disks.get().and_then(Weak::upgrade).filter(|_| self.disk().is_none());
+        disks.ok_or(Errno::EINVAL)?.rescan(self).await
     }
 
     /// Whether it is a disk with a driver, or a partition of one.

@@ -117,10 +117,7 @@ impl Loop {
 
     /// Reads the table of partitions again. EBUSY: somebody uses one.
     async fn scan(&self, volume: &Arc<Volume>) -> Result<()> {
-        let set = self.set()?;
-        set.remove_partitions(volume).await?;
-        set.add_partitions(volume).await;
-        Ok(())
+        self.set()?.disks.rescan(volume).await
     }
 
     async fn set_status(&self, info: &[u8]) -> Result<()> {
@@ -208,7 +205,7 @@ impl Loop {
     async fn clear(&self, volume: &Arc<Volume>) -> Result<()> {
         let _changing = self.changing.lock().await;
         let given_up = async {
-            self.set()?.remove_partitions(volume).await?;
+            self.set()?.disks.remove_partitions(volume).await?;
             volume.sync().await
         };
         let given_up = given_up.await;

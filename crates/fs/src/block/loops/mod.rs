@@ -150,33 +150,4 @@ impl Loops {
         }
         self.add_one(None).await
     }
-
-    /// Nodes for the partitions of a disk.
-    async fn add_partitions(&self, disk: &Arc<Volume>) {
-        let Ok(devices) = self.devices() else { return };
-        for volume in self.disks.scan(disk).await {
-            devices.add(volume.name(), Kind::BlockDevice, volume.number(), 0o660, opener(&volume)).await;
-        }
-    }
-
-    /// EBUSY: somebody uses one of them; then all stay.
-    async fn remove_partitions(&self, disk: &Arc<Volume>) -> Result<()> {
-        let partitions = self.disks.partitions(disk);
-        for (index, partition) in partitions.iter().enumerate() {
-            if let Err(error) = partition.uses().close() {
-                partitions[..index].iter().for_each(|partition| partition.uses().reopen());
-                return Err(error);
-            }
-        }
-        let devices = self.devices()?;
-        for partition in self.disks.remove_partitions(disk) {
-            partition.uses().end_all();
-            devices.remove(partition.name(), Kind::BlockDevice, partition.number()).await;
-            // Nobody has it, so nobody hears of an error but the log.
-            if let Err(error) = partition.sync().await {
-                log::error!("{}: {error:?}", partition.name());
-            }
-        }
-        Ok(())
-    }
 }
