@@ -83,12 +83,12 @@ pub fn drive_disks(kernel: &'static Kernel) {
                 Err(error) => log::error!("disk {number}: {error:?}"),
             }
         }
+        let known = Arc::new(Disks::default());
         if let (Some(trees), false) = (&kernel.trees, disks.is_empty()) {
-            let known = Arc::new(Disks::default());
             disks.iter().for_each(|(number, disk)| known.drive(&kernel.services, *number, disk));
             trees.register_kind("ext4", Arc::new(Ext4Mounter::new(&kernel.services, &known)));
         }
-        kernel.remote.drive_disks(disks);
+        kernel.remote.drive_disks(disks, &known);
     });
 }
 

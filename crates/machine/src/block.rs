@@ -60,6 +60,15 @@ pub enum BlockOp {
     },
 }
 
+/// What has been asked of a part of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedPart {
+    /// Its first sector, and how many it has.
+    pub sectors: (u64, u64),
+    /// As a line of /proc/diskstats has them.
+    pub numbers: [u64; 17],
+}
+
 /// A piece of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
@@ -193,6 +202,11 @@ pub trait BlockDevice: Send + Sync {
 
     /// If another kernel drives it: which, and the disk's number on the bus.
     fn driven_by(&self) -> Option<(KernelId, u32)> {
+        None
+    }
+
+    /// If another kernel drives it: what has been asked of its parts there, for file systems that are mounted there.
+    fn counted_there(&self) -> Option<BoxFuture<'_, Vec<CountedPart>>> {
         None
     }
 

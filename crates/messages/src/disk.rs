@@ -1,7 +1,7 @@
 //! Disks that another kernel drives than the one that owns the root.
 
 use alloc::{string::String, vec::Vec};
-use machine::block::{BlockLimits, BlockOp, Piece};
+use machine::block::{BlockLimits, BlockOp, CountedPart, Piece};
 use machine::errno::Result;
 use serde::{Deserialize, Serialize};
 
@@ -39,4 +39,10 @@ messages! {
         /// Pieces of frames of the sender, lent for the call. The receiver copies out of them or into them: the disk never gets them.
         pieces: Vec<Piece>,
     } -> Result<()>, Low;
+
+    /// /proc/diskstats is read: asks what file systems that are mounted on the receiver have asked of a disk that it drives.
+    disk_counts: DiskCounts {
+        /// Its number on the bus, counted from 0.
+        disk: u32,
+    } -> Vec<CountedPart>, Low;
 }

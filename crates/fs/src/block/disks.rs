@@ -16,7 +16,7 @@ use alloc::{
     vec::Vec,
 };
 use machine::{
-    block::{BlockDevice, BlockOp, Piece, Pieces, SECTOR},
+    block::{BlockDevice, BlockOp, CountedPart, Piece, Pieces, SECTOR},
     collections::try_filled,
     errno::Result,
     sync::{AsyncLock, Lock},
@@ -234,6 +234,30 @@ impl Disks {
     /// Each disk before its partitions.
     pub fn list(&self) -> Vec<Arc<Volume>> {
         self.volumes.lock().clone()
+    }
+
+    /// The same, with the counters of each ([`Volume::counts`]). A disk that another kernel drives is asked for once.
+    pub async fn counts(&self) -> Vec<(Arc<Volume>, [u64; 17])> {
+        let mut counts = Vec::new();
+        let mut asked: Option<(Arc<Volume>, Vec<CountedPart>)> = None;
+        for volume in self.list() {
+            let disk = volume.disk().unwrap_or(&volume).clone();
+            let there = match asked.take().filter(|(known, _)| Arc::ptr_eq(known, &disk)) {
+                Some((_, there)) => there,
+                None => disk.counted_there().await,
+            };
+            let numbers = volume.counts_with(&there);
+            counts.push((volume, numbers));
+            asked = Some((disk, there));
+        }
+        counts
+    }
+
+    /// On a kernel that does not own the root: what has been asked of a disk for what is mounted here.
+    pub fn counts_of(&self, disk: u32) -> Vec<CountedPart> {
+        let Some(queue) = self.driven.lock().get(&disk).cloned() else { return Vec::new() };
+        let volumes = self.list().into_iter().filter(|volume| Arc::ptr_eq(volume.queue(), &queue));
+        volumes.map(|volume| CountedPart { sectors: volume.extent(), numbers: volume.stats().numbers() }).collect()
     }
 
     /// The volume of a name below /dev. ENOTBLK: there is none.

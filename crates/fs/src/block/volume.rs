@@ -14,7 +14,7 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use machine::{
-    block::{BlockDevice, BlockOp, Piece, Pieces, SECTOR},
+    block::{BlockDevice, BlockOp, CountedPart, Piece, Pieces, SECTOR},
     errno::Result,
     join_all,
     sync::Lock,
@@ -217,13 +217,18 @@ impl Volume {
     /// What another kernel that drives its disk is to know of it. None: its disk is driven here.
     pub(crate) fn placed(&self) -> Option<(KernelId, PlacedDisk)> {
         let (kernel, disk) = self.device().driven_by()?;
-        let sectors = (self.content.start, self.sectors());
-        Some((kernel, PlacedDisk { disk, name: self.name.clone(), number: self.number, sectors }))
+        let (name, sectors) = (self.name.clone(), self.extent());
+        Some((kernel, PlacedDisk { disk, name, number: self.number, sectors }))
     }
 
     /// Whether it is what another kernel says.
     pub(super) fn is_at(&self, name: &str, sectors: (u64, u64)) -> bool {
-        (self.name(), self.content.start, self.sectors()) == (name, sectors.0, sectors.1)
+        (self.name(), self.extent()) == (name, sectors)
+    }
+
+    /// Its first sector of the disk, and how many it has.
+    pub(super) fn extent(&self) -> (u64, u64) {
+        (self.content.start, self.sectors())
     }
 
     /// How large it is.
@@ -299,7 +304,28 @@ impl Volume {
         self.cache.truncate(sectors * SECTOR, |_, _| Ok(()), crate::file::ready(Ok(()))).await
     }
 
-    /// What has been asked of it.
+    /// What has been asked of it, also on a kernel that drives its disk and has mounted it, as a line of /proc/diskstats.
+    pub async fn counts(&self) -> [u64; 17] {
+        self.counts_with(&self.counted_there().await)
+    }
+
+    pub(super) async fn counted_there(&self) -> Vec<CountedPart> {
+        match self.device().counted_there() {
+            Some(counted) => counted.await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Its counters and those of `there`: of all parts, if it is the disk.
+    pub(super) fn counts_with(&self, there: &[CountedPart]) -> [u64; 17] {
+        let mut numbers = self.stats().numbers();
+        for part in there.iter().filter(|part| self.part.is_none() || part.sectors == self.extent()) {
+            numbers.iter_mut().zip(part.numbers).for_each(|(number, more)| *number += more);
+        }
+        numbers
+    }
+
+    /// What has been asked of it here.
     pub fn stats(&self) -> &Stats {
         &self.content.stats
     }

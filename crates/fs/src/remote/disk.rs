@@ -7,14 +7,16 @@
 //! that is used anew. It gets frames of its own kernel, which copies. They stay counted until the device has answered, whoever asked.
 
 use super::{loan::Loan, Remote};
+use crate::block::Disks;
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{
-    block::{BlockDevice, BlockLimits, BlockOp, Piece, Pieces},
+    block::{BlockDevice, BlockLimits, BlockOp, CountedPart, Piece, Pieces},
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
     BoxFuture, Errno, Frame, KernelId, Memory, PAGE_SIZE,
 };
-use messages::disk::{DiskFind, DiskRequest};
+use messages::disk::{DiskCounts, DiskFind, DiskRequest};
+use spin::Once;
 
 /// Pieces of one request, which fit into one message.
 const MOST_PIECES: usize = 32;
@@ -29,6 +31,9 @@ pub fn register(remote: &Arc<Remote>) {
         let disk = remote.disks.opened.wait_until(known).await.ok_or(Errno::ENODEV)?;
         Ok(BlockLimits::clone(&disk.limits()))
     });
+    serve.on::<DiskCounts, _, _>(|remote, _, DiskCounts { disk }| async move {
+        remote.disks.mounted.get().map(|mounted| mounted.counts_of(disk)).unwrap_or_default()
+    });
     // What the device has begun it ends, and then the frames are copied.
     serve.on_to_completion::<DiskRequest, _, _>(|remote, from, ask| async move { remote.carry_out(from, ask).await });
 }
@@ -39,6 +44,8 @@ pub(super) struct DrivenDisks {
     /// By number; None: they have not been opened yet.
     known: Lock<Option<BTreeMap<u32, Arc<dyn BlockDevice>>>>,
     opened: WaitQueue,
+    /// What is mounted of them here.
+    mounted: Once<Arc<Disks>>,
     /// Frames for one request when there is no memory: what frees memory may be the writing back that asks for them.
     reserve: AsyncLock<Vec<Frame>>,
 }
@@ -51,8 +58,9 @@ impl DrivenDisks {
 }
 
 impl Remote {
-    /// This kernel has opened the disks that it drives.
-    pub fn drive_disks(&self, disks: BTreeMap<u32, Arc<dyn BlockDevice>>) {
+    /// This kernel has opened the disks that it drives. `mounted`: what file systems here have of them.
+    pub fn drive_disks(&self, disks: BTreeMap<u32, Arc<dyn BlockDevice>>, mounted: &Arc<Disks>) {
+        self.disks.mounted.call_once(|| mounted.clone());
         if !disks.is_empty()
             && let Some(mut reserve) = self.disks.reserve.try_lock()
         {
@@ -149,6 +157,12 @@ impl BlockDevice for RemoteDisk {
 
     fn driven_by(&self) -> Option<(KernelId, u32)> {
         Some((self.owner, self.disk))
+    }
+
+    fn counted_there(&self) -> Option<BoxFuture<'_, Vec<CountedPart>>> {
+        // Nothing, if the kernel is dead.
+        let asked = self.remote.endpoint.call(self.owner, DiskCounts { disk: self.disk });
+        Some(Box::pin(async move { asked.await.unwrap_or_default() }))
     }
 
     fn submit(&self, op: BlockOp, sector: u64, pages: Pieces) -> BoxFuture<'_, Result<()>> {

@@ -226,10 +226,10 @@ async fn partitions(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
 
 async fn diskstats(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    for volume in proc.disks.list() {
+    for (volume, numbers) in proc.disks.counts().await {
         let (major, minor) = volume.number();
         put!(text, "{major:4} {minor:7} {}", volume.name());
-        volume.stats().numbers().iter().for_each(|number| put!(text, " {number}"));
+        numbers.iter().for_each(|number| put!(text, " {number}"));
         put!(text, "\n");
     }
     Ok(text.0)

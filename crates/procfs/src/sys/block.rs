@@ -98,13 +98,6 @@ fn device(names: Names, path: &str, disk: &Arc<Volume>, partitions: &[Arc<Volume
 /// What disks and partitions both have.
 fn common(names: Names, path: &str, volume: &Arc<Volume>, kind: &str) -> Names {
     let (major, minor) = volume.number();
-    let counted = volume.clone();
-    let stat = Text(move |_: &Caller| {
-        let mut line =
-            counted.stats().numbers().iter().fold(String::new(), |line, number| line + &format!("{number:>8} "));
-        line.pop();
-        (line + "\n").into_bytes()
-    });
     names
         .constant("dev", format!("{major}:{minor}\n"))
         .constant("size", format!("{}\n", volume.sectors()))
@@ -112,9 +105,23 @@ fn common(names: Names, path: &str, volume: &Arc<Volume>, kind: &str) -> Names {
         .constant("alignment_offset", "0\n")
         .constant("discard_alignment", "0\n")
         .constant("uevent", format!("MAJOR={major}\nMINOR={minor}\nDEVNAME={}\nDEVTYPE={kind}\n", volume.name()))
-        .with("stat", Node::file(hash_ino(format!("{path}/stat").as_bytes()), stat))
+        .with("stat", Node::file(hash_ino(format!("{path}/stat").as_bytes()), Counted(volume.clone())))
         .directory("holders", |names| names)
         .directory("slaves", |names| names)
+}
+
+/// `stat`.
+struct Counted(Arc<Volume>);
+
+impl Content for Counted {
+    fn read<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(async move {
+            let numbers = self.0.counts().await;
+            let mut line = numbers.iter().fold(String::new(), |line, number| line + &format!("{number:>8} "));
+            line.pop();
+            Ok((line + "\n").into_bytes())
+        })
+    }
 }
 
 /// /sys/block/vda/queue (Documentation/ABI/stable/sysfs-block).

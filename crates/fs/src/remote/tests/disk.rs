@@ -1,7 +1,13 @@
 //! A disk that another kernel drives.
 
 use super::*;
+use crate::{
+    block::{Disks, Volume},
+    file::Destination,
+    ReadAhead, Services,
+};
 use machine::block::{BlockDevice, BlockLimits, BlockOp, Piece, Pieces, SECTOR};
+use messages::disk::PlacedDisk;
 
 /// A disk in memory. A request waits for a turn, as a real one does.
 struct Plate(Mutex<Vec<u8>>);
@@ -59,7 +65,7 @@ fn a_disk_of_another_kernel_works_and_is_gone_with_it() {
     let plate = Arc::new(Plate(Mutex::new(vec![0; 64 << 9])));
     let mut finding: BoxFuture<'_, _> = Box::pin(RemoteDisk::find(&machine.kernels[0], KernelId(1), 3));
     assert!(machine.poll(&mut finding).is_none(), "it has not been opened");
-    machine.kernels[1].drive_disks([(3, plate.clone() as Arc<dyn BlockDevice>)].into());
+    machine.kernels[1].drive_disks([(3, plate.clone() as Arc<dyn BlockDevice>)].into(), &Arc::default());
     let disk = machine.poll(&mut finding).unwrap().unwrap();
     drop(finding);
     let none = machine.run(RemoteDisk::find(&machine.kernels[0], KernelId(1), 0));
@@ -95,4 +101,35 @@ fn a_disk_of_another_kernel_works_and_is_gone_with_it() {
     drop(last);
     frames.into_iter().for_each(|frame| memory.release(frame));
     assert_eq!(machine.run(disk.submit(BlockOp::Flush, 0, Pieces::none(&memory))), Err(Errno::EIO));
+}
+
+#[test]
+fn what_a_kernel_asks_of_the_disk_that_it_drives_is_counted() {
+    let machine = Machine::new(2);
+    let services = |kernel: u16| {
+        let memory = Arc::new(TestMemory(KernelId(kernel), machine.ram.clone()));
+        Services::new(memory, Arc::new(NoClock), machine.tasks.clone())
+    };
+    let plate = Arc::new(Plate(Mutex::new(vec![0; 64 << 9]))) as Arc<dyn BlockDevice>;
+    let (there, driven, disks) = (services(1), Arc::new(Disks::default()), Disks::default());
+    driven.drive(&there, 3, &plate);
+    machine.kernels[1].drive_disks([(3, plate)].into(), &driven);
+    let disk = machine.run(RemoteDisk::find(&machine.kernels[0], KernelId(1), 3)).unwrap();
+    machine.run(disks.add(&services(0), Arc::new(disk)));
+    let read = |volume: &Volume| {
+        let mut bytes = [1; 512];
+        let read = volume.cache().read(Destination::Kernel(&mut bytes), 0, ReadAhead::Random);
+        assert_eq!(machine.run(async move { read.await }), Ok(512));
+    };
+    let (done, sectors) = (0, 2);
+    let counted = || machine.run(disks.counts())[0].1;
+    read(&disks.list()[0]);
+    let own = counted();
+    assert!(own[done] > 0);
+    let place = PlacedDisk { disk: 3, name: "vda1".into(), number: (254, 1), sectors: (8, 16) };
+    read(&machine.run(driven.placed(&there, &place)).unwrap());
+    assert_eq!((counted()[done], counted()[sectors]), (own[done] + 1, own[sectors] + 8));
+    assert_eq!(machine.run(disks.list()[0].counts()), counted());
+    machine.dies(1, &[0]);
+    assert_eq!(counted(), own);
 }
