@@ -76,10 +76,3 @@ pub unsafe fn compare_exchange_u32(page: *mut u8, offset: usize, old: u32, new: 
     // SAFETY: the caller's promise; SeqCst as in `load_u32`.
     unsafe { word(page, offset) }.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
 }
-
-/// # Safety
-/// As for [`word`].
-pub unsafe fn add_u32(page: *mut u8, offset: usize, value: u32) -> u32 {
-    // SAFETY: the caller's promise; SeqCst as in `load_u32`.
-    unsafe { word(page, offset) }.fetch_add(value, Ordering::SeqCst).wrapping_add(value)
-}

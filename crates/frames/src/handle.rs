@@ -1,8 +1,8 @@
 //! Owning handles, so that the compiler tells an own frame from one of another kernel.
 
-use crate::{Foreign, Partition, Purpose};
-use core::{fmt, mem, ptr::NonNull};
-use machine::{Frame, KernelId};
+use crate::{bytes, Foreign, Partition, Purpose};
+use core::{fmt, mem, ptr::NonNull, sync::atomic::Ordering::SeqCst};
+use machine::{Frame, KernelId, Words};
 
 /// A frame of this kernel's partition whose only user is the handle; freed when dropped.
 pub struct OwnFrame<'a> {
@@ -53,6 +53,44 @@ impl Drop for OwnFrame<'_> {
 impl fmt::Debug for OwnFrame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Own{:?}", self.frame)
+    }
+}
+
+/// One more user of an own frame that is counted here, who counts in its words: they are found in the direct map once for all.
+pub struct OwnWords<'a> {
+    partition: &'a Partition,
+    frame: Frame,
+    page: NonNull<u8>,
+}
+
+// SAFETY: the page is only reached by atomic operations, and the direct map is the same on every CPU of this kernel.
+unsafe impl Send for OwnWords<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for OwnWords<'_> {}
+
+impl<'a> OwnWords<'a> {
+    /// `frame` is in use, and not lent.
+    pub fn new(partition: &'a Partition, frame: Frame) -> Self {
+        partition.retain(frame);
+        OwnWords { partition, frame, page: partition.pointer(frame) }
+    }
+}
+
+impl Drop for OwnWords<'_> {
+    fn drop(&mut self) {
+        self.partition.release(self.frame);
+    }
+}
+
+impl Words for OwnWords<'_> {
+    fn load(&self, offset: usize) -> u32 {
+        // SAFETY: the direct map has the page, which is in use as long as this is. SeqCst, as in `bytes`.
+        unsafe { bytes::word(self.page.as_ptr(), offset) }.load(SeqCst)
+    }
+
+    fn add(&self, offset: usize, value: u32) -> u32 {
+        // SAFETY: as above.
+        unsafe { bytes::word(self.page.as_ptr(), offset) }.fetch_add(value, SeqCst).wrapping_add(value)
     }
 }
 

@@ -44,6 +44,6 @@ mod tests;
 
 pub use buddy::MAX_ORDER;
 pub use foreign::Foreign;
-pub use handle::{BorrowedFrame, OwnFrame};
+pub use handle::{BorrowedFrame, OwnFrame, OwnWords};
 pub use partition::{Config, NotLent, Partition, Purpose, TooSmall};
 pub use pins::Pins;

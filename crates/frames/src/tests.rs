@@ -1,8 +1,8 @@
 //! The allocator against a set of frames, and under threads.
 
-use crate::{cache, Config, Foreign, NotLent, OwnFrame, Partition, Pins, Purpose, TooSmall, MAX_ORDER};
+use crate::{cache, Config, Foreign, NotLent, OwnFrame, OwnWords, Partition, Pins, Purpose, TooSmall, MAX_ORDER};
 use core::{cell::Cell, ops::Range, slice};
-use machine::{Frame, KernelId, PAGE_SIZE};
+use machine::{Frame, KernelId, Words, PAGE_SIZE};
 use proptest::prelude::*;
 use std::{
     alloc::{alloc, Layout},
@@ -204,6 +204,19 @@ fn the_tables_cost_less_than_seven_bytes_a_frame() {
 fn no_room_is_an_error() {
     assert_eq!(partition(&[pages(0x10..0x20)], &[pages(0x10..0x1f)], 64).err(), Some(TooSmall));
     assert_eq!(partition(&[pages(0x10..0x20)], &[pages(0..0x100)], 1).err(), Some(TooSmall));
+}
+
+#[test]
+fn words_keep_their_frame_and_are_added_to_in_place() {
+    let partition = partition(&[pages(0x100..0x120)], &[], 1).unwrap();
+    let frame = partition.alloc().unwrap();
+    let words = OwnWords::new(&partition, frame);
+    partition.release(frame);
+    assert_eq!(partition.count(frame), 1);
+    assert_eq!([words.add(8, 3), words.add(8, u32::MAX), words.load(8), words.load(12)], [3, 2, 2, 0]);
+    assert!(panics(|| _ = words.load(2)) && panics(|| _ = words.add(PAGE_SIZE, 1)));
+    drop(words);
+    assert_eq!(partition.count(frame), 0);
 }
 
 #[test]

@@ -41,6 +41,6 @@ pub use cpu::{Access, Counter, Cpu, FpuState, Trap};
 pub use device::{ByteStream, Exchange, PageQueue};
 pub use errno::Errno;
 pub use ids::{Actor, CpuId, GroupId, KernelId, KernelSet, Pid, Serials, SpaceId};
-pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
+pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault, Words};
 pub use shield::{HeldShield, Shield};
 pub use task::{join_all, pause, to_completion, yield_now, BoxFuture, Spawner};

@@ -4,9 +4,17 @@ use crate::{
     group::{Ledgers, Tag},
     Access, Frame, KernelId, Page, PageRange, UserAddr,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use serde::{Deserialize, Serialize};
+
+/// Words of a frame that was found once for all, by [`Memory::words`]. They keep the frame.
+pub trait Words: Send + Sync {
+    /// The aligned word at byte `offset`.
+    fn load(&self, offset: usize) -> u32;
+    /// Adds to it in one step, modulo 2^32; the sum.
+    fn add(&self, offset: usize, value: u32) -> u32;
+}
 
 /// No frame is left in this partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +192,10 @@ pub trait Memory: Send + Sync {
     fn load_u32(&self, frame: Frame, offset: usize) -> u32;
     /// Atomic compare-exchange on the aligned word; Err gives the value found.
     fn compare_exchange_u32(&self, frame: Frame, offset: usize, old: u32, new: u32) -> Result<u32, u32>;
+    /// The words of `frame`, which is in use here, for who counts in them often. None: only [`Memory::load_u32`] and [`Memory::add_u32`] reach them.
+    fn words(&self, _frame: Frame) -> Option<Box<dyn Words>> {
+        None
+    }
     /// Adds to the aligned word at `offset` in one step, modulo 2^32; the sum.
     fn add_u32(&self, frame: Frame, offset: usize, value: u32) -> u32 {
         let mut old = self.load_u32(frame, offset);

@@ -1,7 +1,7 @@
 use super::*;
-use crate::{remote::tests::TestMemory, testing::*, Clock, Timestamp};
+use crate::{remote::tests::services, testing::*};
 use core::sync::atomic::AtomicBool;
-use machine::{CpuId, FpuState, KernelId, PageTable, Registers, Trap};
+use machine::{CpuId, FpuState, PageTable, Registers, Trap};
 
 struct TestCpu;
 
@@ -33,21 +33,8 @@ impl Cpu for TestCpu {
     }
 }
 
-struct NoClock;
-
-impl Clock for NoClock {
-    fn realtime(&self) -> Timestamp {
-        Timestamp::default()
-    }
-    fn monotonic(&self) -> u64 {
-        0
-    }
-}
-
 fn open(device: Device, flags: OpenFlags) -> Arc<DeviceFile> {
-    let memory = Arc::new(TestMemory(KernelId(0), Arc::default()));
-    let services = Services::new(memory, Arc::new(NoClock), Arc::new(Threads));
-    DeviceFile::open(device, Arc::new(TestCpu), services, flags, None)
+    DeviceFile::open(device, Arc::new(TestCpu), services(), flags, None)
 }
 
 #[test]

@@ -53,8 +53,12 @@ pub struct EventFd {
     inode: Identity,
     changes: WaitQueue,
     /// What can be mapped by it. Nothing of one that a program has made.
-    mapped: Option<Arc<MappedWords>>,
-    /// Where in it the sums of what it counts are, the lower half's and behind it the upper's. None: it counts nothing.
+    mapped: Option<Mapped>,
+}
+
+struct Mapped {
+    words: Arc<MappedWords>,
+    /// Where in them the sums of what it counts are, the lower half's and behind it the upper's. None: it counts nothing.
     sums: Option<usize>,
 }
 
@@ -72,13 +76,17 @@ impl EventFd {
 
     /// A non-blocking one at zero, by which `words` can be mapped.
     pub fn mapping(words: &Arc<MappedWords>) -> Arc<Self> {
-        Arc::new(EventFd { mapped: Some(words.clone()), ..Self::with(0, false, OpenFlags::NONBLOCK) })
+        Self::of_words(words, None)
     }
 
     /// The same, and it counts: what [`EventFd::count`] adds to the two sums at byte `at` of the words is in it until it is read.
     pub fn counting(words: &Arc<MappedWords>, at: usize) -> Arc<Self> {
-        let file = EventFd { mapped: Some(words.clone()), ..Self::with(0, false, OpenFlags::NONBLOCK) };
-        Arc::new(EventFd { sums: Some(at), ..file })
+        Self::of_words(words, Some(at))
+    }
+
+    fn of_words(words: &Arc<MappedWords>, sums: Option<usize>) -> Arc<Self> {
+        let mapped = Some(Mapped { words: words.clone(), sums });
+        Arc::new(EventFd { mapped, ..Self::with(0, false, OpenFlags::NONBLOCK) })
     }
 
     fn with(count: u32, semaphore: bool, open: OpenFlags) -> Self {
@@ -89,14 +97,14 @@ impl EventFd {
             inode: Identity::untyped(),
             changes: WaitQueue::new(),
             mapped: None,
-            sums: None,
         }
     }
 
     /// The count, with all that was counted up to now.
     fn counted(&self) -> LockGuard<'_, Count> {
         let mut count = self.count.lock();
-        if let (Some(words), Some(at)) = (&self.mapped, self.sums) {
+        if let Some(Mapped { words, sums: Some(at) }) = &self.mapped {
+            let at = *at;
             // Both of one moment: they only grow, so the first was the same when the second was looked at.
             let mut lower = words.get(at);
             let upper = loop {
@@ -115,7 +123,7 @@ impl EventFd {
     /// Adds one to a half, and wakes nobody. True: somebody waits for that, and is to be [told](EventFd::tell). (A half that is full stays so.)
     #[inline]
     pub fn count(&self, half: Half) -> bool {
-        let (Some(words), Some(at)) = (&self.mapped, self.sums) else { return false };
+        let Some(Mapped { words, sums: Some(at) }) = &self.mapped else { return false };
         let sum = words.count(at + 4 * half as usize);
         // The count must take it in before it has grown by 2^32.
         if sum << 1 == 0 {
@@ -233,7 +241,7 @@ impl File for EventFd {
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        ready(self.mapped.as_ref().map(|words| words.object()).ok_or(Errno::ENODEV))
+        ready(self.mapped.as_ref().map(|mapped| mapped.words.object()).ok_or(Errno::ENODEV))
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
@@ -248,7 +256,18 @@ impl File for EventFd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::*;
+    use crate::{remote::tests::services, testing::*};
+    use machine::{account::Resource, PAGE_SIZE};
+
+    /// Where the sums are in the words.
+    const AT: usize = 128;
+
+    fn counting() -> (Arc<MappedWords>, Arc<EventFd>) {
+        let charge = free().charge(Resource::Memory, PAGE_SIZE).unwrap();
+        let words = MappedWords::new(&services(), 1, charge).unwrap();
+        let file = EventFd::counting(&words, AT);
+        (words, file)
+    }
 
     fn read(file: &EventFd) -> Result<u64> {
         let mut bytes = [0; 8];
@@ -306,6 +325,49 @@ mod tests {
         assert_eq!(read(&counter), Ok(u64::from(u32::MAX)));
         grow(5, 0);
         assert_eq!((read(&counter), counter.lost()), (Ok(5), 3));
+    }
+
+    #[test]
+    fn what_is_counted_is_read_once_and_stays_in_the_sums() {
+        let (words, file) = counting();
+        assert!(!file.count(Half::Upper) && !file.count(Half::Lower) && !file.count(Half::Upper));
+        assert_eq!(file.poll(), Events::IN | Events::OUT);
+        assert_eq!(read(&file), Ok(2 << 32 | 1));
+        assert_eq!((read(&file), file.poll()), (Err(Errno::EAGAIN), Events::OUT));
+        assert_eq!([words.get(AT), words.get(AT + 4), words.get(0)], [1, 2, 0]);
+    }
+
+    #[test]
+    fn what_is_counted_between_a_look_and_the_registration_is_seen() {
+        let (_words, file) = counting();
+        file.flags.set(OpenFlags::empty());
+        let mut bytes = [0; 8];
+        {
+            // It has looked, and waits when it is polled.
+            let mut reading = file.read(&mut bytes);
+            assert!(!file.count(Half::Lower), "nobody is registered");
+            assert_eq!(once(reading.as_mut()), Some(Ok(8)));
+        }
+        assert_eq!(u64::from_ne_bytes(bytes), 1);
+        let mut reading = file.read(&mut bytes);
+        assert!(once(reading.as_mut()).is_none());
+        assert!(file.count(Half::Upper), "somebody is to be told");
+        file.tell();
+        assert_eq!(once(reading.as_mut()), Some(Ok(8)));
+    }
+
+    #[test]
+    fn sums_that_nobody_looks_at_are_taken_in_before_they_begin_anew() {
+        let (words, file) = counting();
+        for sum in [(1 << 31) - 1, u32::MAX] {
+            words.set(AT, sum);
+            file.count(Half::Lower);
+        }
+        // 2^32 events: one more than a half has room for.
+        assert_eq!(words.get(AT), 0);
+        file.count(Half::Upper);
+        assert_eq!(file.lost(), 1);
+        assert_eq!(read(&file), Ok(1 << 32 | u64::from(u32::MAX)));
     }
 
     #[test]

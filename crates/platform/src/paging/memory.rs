@@ -8,10 +8,10 @@ use super::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{any::Any, ops::Range};
-use frames::{bytes, Foreign, Partition, Pins, Purpose};
+use frames::{bytes, Foreign, OwnWords, Partition, Pins, Purpose};
 use machine::{
     group::{Ledgers, Tag},
-    Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS,
+    Frame, KernelId, Memory, NoMemory, PageTable, Words, PAGE_BITS,
 };
 
 pub struct Setup<H> {
@@ -317,9 +317,8 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.with(frame, Window::Target, |page| unsafe { bytes::compare_exchange_u32(page, offset, old, new) })
     }
 
-    fn add_u32(&self, frame: Frame, offset: usize, value: u32) -> u32 {
-        // SAFETY: as above.
-        self.0.with(frame, Window::Target, |page| unsafe { bytes::add_u32(page, offset, value) })
+    fn words(&self, frame: Frame) -> Option<Box<dyn Words>> {
+        self.counts_itself(frame).then(|| Box::new(OwnWords::new(self.0.partition, frame)) as Box<dyn Words>)
     }
 
     fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory> {

@@ -111,15 +111,30 @@ impl Memory for TestMemory {
     fn write(&self, frame: Frame, offset: usize, buf: &[u8]) {
         self.with(frame, |page| page.0[offset..offset + buf.len()].copy_from_slice(buf));
     }
-    fn load_u32(&self, _: Frame, _: usize) -> u32 {
-        unimplemented!("not for files")
+    fn load_u32(&self, frame: Frame, offset: usize) -> u32 {
+        self.with(frame, |page| u32::from_ne_bytes(page.0[offset..offset + 4].try_into().unwrap()))
     }
-    fn compare_exchange_u32(&self, _: Frame, _: usize, _: u32, _: u32) -> core::result::Result<u32, u32> {
-        unimplemented!("not for files")
+    fn compare_exchange_u32(&self, frame: Frame, offset: usize, old: u32, new: u32) -> core::result::Result<u32, u32> {
+        self.with(frame, |page| {
+            let word = &mut page.0[offset..offset + 4];
+            match u32::from_ne_bytes((&*word).try_into().unwrap()) {
+                found if found == old => {
+                    word.copy_from_slice(&new.to_ne_bytes());
+                    Ok(found)
+                }
+                found => Err(found),
+            }
+        })
     }
     fn new_table(&self) -> core::result::Result<Arc<dyn PageTable>, machine::NoMemory> {
         unimplemented!("not for files")
     }
+}
+
+/// Those of a kernel with memory of its own, whose tasks are threads.
+pub(crate) fn services() -> Arc<crate::Services> {
+    let memory = TestMemory(KernelId(0), Arc::default());
+    crate::Services::new(Arc::new(memory), Arc::new(NoClock), Arc::new(crate::testing::Threads))
 }
 
 #[derive(Default)]
