@@ -322,9 +322,9 @@ impl Thread {
     fn enters_user_monitored(&self) {
         let scheduler = &self.process.system.scheduler;
         // Who must be told is woken when the task is not locked.
-        let told = self.task.lock().as_ref().map(|task| scheduler.enters_user(task));
-        match told {
-            Some(Some(told)) => scheduler.tell_here(told),
+        let pending = self.task.lock().as_ref().map(|task| scheduler.enters_user(task));
+        match pending {
+            Some(Some(pending)) => scheduler.tell_here(pending),
             Some(None) => self.begin_monitoring(),
             None => {}
         }

@@ -44,7 +44,7 @@ mod turns;
 
 pub use class::{Class, UNIT};
 pub use deadline::Reservation;
-pub use monitored::{Edge, Monitor, Told};
+pub use monitored::{Edge, Monitor, PendingWake};
 pub use patience::Patience;
 pub use scheduler::Scheduler;
 pub use spawner::KernelTasks;

@@ -29,7 +29,7 @@
 //! microseconds wakes nobody. The CPU may be another one, where the thread was when it was moved: that is woken, for it may have halted before.
 
 use crate::{
-    monitored::{Edge, Monitor, Told},
+    monitored::{Edge, Monitor, PendingWake},
     patience::MOST_NS,
     sync::{spin, Ordering::*},
     task::{Entity, TaskRef},
@@ -64,8 +64,8 @@ impl Scheduler {
 
     /// These must hear that something was counted on CPU `cpu`.
     #[inline]
-    pub(crate) fn tell(&self, told: Told, cpu: usize) {
-        if let Told(Some(monitor)) = told {
+    pub(crate) fn tell(&self, pending: PendingWake, cpu: usize) {
+        if let PendingWake(Some(monitor)) = pending {
             self.tell_of(&*monitor, cpu);
         }
     }
@@ -94,16 +94,16 @@ impl Scheduler {
 
     /// CPU `here` has run the task, which `waits` now, or could go on.
     #[inline]
-    pub(crate) fn leave_monitored(&self, here: usize, entity: &Entity, waits: bool) -> Told {
+    pub(crate) fn leave_monitored(&self, here: usize, entity: &Entity, waits: bool) -> PendingWake {
         self.locals[here].monitors.store(false, Relaxed);
         let monitored = &entity.monitored;
-        let mut told = Told::default();
+        let mut pending = PendingWake::default();
         if waits && !monitored.blocked.load(Relaxed) {
             monitored.blocked.store(true, Relaxed);
-            told = count_block(entity, here);
+            pending = count_block(entity, here);
         }
         monitored.on_cpu.swap(false, AcqRel);
-        told
+        pending
     }
 
     /// The task is monitored from now on, and counts at once as a thread that can go on. This and the next three are called by the thread itself.
@@ -119,13 +119,13 @@ impl Scheduler {
         self.locals[here].monitors.store(true, Relaxed);
         monitored.on_cpu.store(true, Relaxed);
         *monitored.monitor.lock() = Some(monitor);
-        let told = count_unblock(entity, here);
+        let pending = count_unblock(entity, here);
         monitored.on.store(true, Relaxed);
-        self.tell(told, here);
+        self.tell(pending, here);
     }
 
     /// The thread is about to enter user mode. Wakes nobody, but answers whom to [tell](Scheduler::tell_here). None: it is not monitored.
-    pub fn enters_user(&self, task: &TaskRef) -> Option<Told> {
+    pub fn enters_user(&self, task: &TaskRef) -> Option<PendingWake> {
         let (here, entity) = (self.here(), &task.0);
         let monitored = &entity.monitored;
         if !monitored.is_on() {
@@ -133,15 +133,15 @@ impl Scheduler {
         }
         Some(match monitored.blocked.load(Relaxed) {
             true => count_unblock(entity, here),
-            false => Told::default(),
+            false => PendingWake::default(),
         })
     }
 
     /// These must hear what was counted on this CPU.
     #[inline]
-    pub fn tell_here(&self, told: Told) {
-        if told.0.is_some() {
-            self.tell(told, self.here());
+    pub fn tell_here(&self, pending: PendingWake) {
+        if pending.0.is_some() {
+            self.tell(pending, self.here());
         }
     }
 
@@ -166,11 +166,11 @@ impl Scheduler {
         let blocked = monitored.blocked.load(Relaxed);
         if blocked && ends {
             // The block that follows is told.
-            let Told(_) = count_unblock(entity, here);
+            let PendingWake(_) = count_unblock(entity, here);
         }
         if !blocked || ends {
-            let told = count_block(entity, here);
-            self.tell(told, here);
+            let pending = count_block(entity, here);
+            self.tell(pending, here);
         }
         // Dropped when the lock is not held: it may be the last one.
         let monitor = monitored.monitor.lock().take();
@@ -182,21 +182,21 @@ impl Scheduler {
 }
 
 /// The thread can use CPU `here`.
-fn count_unblock(entity: &Entity, here: usize) -> Told {
+fn count_unblock(entity: &Entity, here: usize) -> PendingWake {
     entity.monitored.blocked.store(false, Relaxed);
     entity.monitored.cpu.store(here, Relaxed);
-    let told = entity.monitored.count(here, Edge::Unblock);
+    let pending = entity.monitored.count(here, Edge::Unblock);
     if trace::is_on(trace::Point::UmtUnblock) {
         trace::umt_unblock(entity.traced(), here as u16);
     }
-    told
+    pending
 }
 
 /// The thread can't use CPU `here` any more.
-fn count_block(entity: &Entity, here: usize) -> Told {
-    let told = entity.monitored.count(here, Edge::Block);
+fn count_block(entity: &Entity, here: usize) -> PendingWake {
+    let pending = entity.monitored.count(here, Edge::Block);
     if trace::is_on(trace::Point::UmtBlock) {
         trace::umt_block(entity.traced(), here as u16);
     }
-    told
+    pending
 }

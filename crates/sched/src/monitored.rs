@@ -24,10 +24,10 @@ pub trait Monitor: Send + Sync {
     fn tell(&self, cpu: usize) -> bool;
 }
 
-/// Who must be told that something was counted, most often nobody: [`Scheduler::tell_here`](crate::Scheduler::tell_here), when no lock is held.
+/// Who must still be told that something was counted, most often nobody: [`Scheduler::tell_here`](crate::Scheduler::tell_here), when no lock is held.
 #[must_use]
 #[derive(Default)]
-pub struct Told(pub(crate) Option<Arc<dyn Monitor>>);
+pub struct PendingWake(pub(crate) Option<Arc<dyn Monitor>>);
 
 /// What a task has of it.
 pub(crate) struct Monitored {
@@ -59,10 +59,10 @@ impl Monitored {
     }
 
     /// Counts `edge` on a CPU. The lock is the task's own: nobody else ever waits for it.
-    pub fn count(&self, cpu: usize, edge: Edge) -> Told {
+    pub fn count(&self, cpu: usize, edge: Edge) -> PendingWake {
         match &*self.monitor.lock() {
-            Some(monitor) if monitor.count(cpu, edge) => Told(Some(monitor.clone())),
-            _ => Told(None),
+            Some(monitor) if monitor.count(cpu, edge) => PendingWake(Some(monitor.clone())),
+            _ => PendingWake(None),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     fair::SLICE_NS,
     load::{threads, worth},
     local::{Local, NEVER},
-    monitored::Told,
+    monitored::PendingWake,
     queue::Queue,
     realtime::ROUND_ROBIN_NS,
     sync::{fence, in_one_order, AtomicBool, AtomicUsize, Ordering::*},
@@ -324,9 +324,9 @@ impl Scheduler {
             self.enter_monitored(here, &entity);
         }
         let waits_again = runnable.run();
-        let told = match local.monitors.load(Relaxed) {
+        let pending = match local.monitors.load(Relaxed) {
             true => self.leave_monitored(here, &entity, !waits_again),
-            false => Told::default(),
+            false => PendingWake::default(),
         };
         if sampled {
             self.sample_left(&entity);
@@ -342,7 +342,7 @@ impl Scheduler {
             self.leave(&entity, here);
         }
         // When this CPU counts as free: who hears of it may want it.
-        self.tell(told, here);
+        self.tell(pending, here);
         true
     }
 
