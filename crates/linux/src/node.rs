@@ -239,6 +239,10 @@ impl DescriptorTransfer for Exchange {
         Box::pin(self.remote.mourn(dead))
     }
 
+    fn lose_objects(&self, dead: KernelId) -> BoxFuture<'_, ()> {
+        Box::pin(self.remote.lose_objects(dead))
+    }
+
     fn lose_frames(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.services.lose_frames())
     }

@@ -140,6 +140,8 @@ impl System {
         let over = || !joining.iter().any(|process| self.replicas.joining.lock().contains_key(process));
         self.replicas.joined.wait_until(|| over().then_some(())).await;
         self.tell_lost_threads(dead).await;
+        // Who had only pages of a file there has nothing there any more.
+        self.descriptor_transfer.lose_objects(dead).await;
         // Who was about to fork has a child that maps what its parent did: looked for until nobody is new.
         let mut known = BTreeSet::new();
         loop {

@@ -57,6 +57,8 @@ pub trait DescriptorTransfer: Send + Sync {
     fn fetch<'a>(&'a self, files: &'a [LeftFile], caller: &'a Caller) -> BoxFuture<'a, Vec<Fetched>>;
     /// Called when a kernel has died and none of its messages is under way any more.
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()>;
+    /// Takes pages of files of a dead kernel out of all page tables here: who touches one again gets SIGBUS.
+    fn lose_objects(&self, dead: KernelId) -> BoxFuture<'_, ()>;
     /// Drops pages of files in memory that lay in frames of a dead kernel; returns when no program has them mapped.
     fn lose_frames(&self) -> BoxFuture<'_, ()>;
     /// Called when all survivors have finished their part of a death: releases the references that `dead` held on this kernel's files.

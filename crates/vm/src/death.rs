@@ -12,7 +12,9 @@
 //!
 //! - what D sent has been handled before the look ([`fabric::Endpoint::silence`]), and of what waits since, no frame that D
 //!   offered is adopted: that is decided under the lock under which the look reads the table;
-//! - frames of D in stock are forgotten before, and what is mapped of its files as well (`Remote::kernel_died`);
+//! - frames of D in stock are forgotten before, and what is mapped of its files as well (`Remote::kernel_died`); pages of them that a
+//!   survivor maps in a slice of its own are taken out of the page tables before the first look (`Remote::lose_objects`). A borrower elsewhere may look
+//!   before they are taken from it: that process is killed;
 //! - pages of files and of shared memory here that D had lent are forgotten before the last look, and taken from all that were ever given
 //!   some (`lose_frames`); so who asks for one later finds none;
 //! - a borrower's frame comes from the owner, another survivor, who looks for himself, and takes it back as the space ends;

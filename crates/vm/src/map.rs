@@ -17,6 +17,8 @@ use machine::{
 };
 use messages::vm::{Operation, RegionKind, RemoteBacking};
 
+/// A mapping of another kernel's object that only reads and is no longer than this is this kernel's own.
+const FEW_PAGES: u64 = 16;
 /// Pages that are kept free below the top of user space for the stack to grow into (Linux's MIN_GAP), unless the stack's
 /// limit is larger.
 const STACK_ROOM: u64 = 128 << 20;
@@ -49,8 +51,11 @@ impl Space {
             }
         }
         // Without a wish for an address, shared pages of an object are mapped by the kernel that has the
-        // object, so that its frames need not be pinned one by one.
-        let foreign = backing.as_ref().filter(|backing| request.shared && backing.object.id().owner != self.me());
+        // object, so that its frames need not be pinned one by one. With that the space has something there, and does not
+        // outlive that kernel; for a few pages that are only read this is not worth it.
+        let few = pages <= FEW_PAGES && !request.prot.contains(Access::WRITE);
+        let foreign =
+            backing.as_ref().filter(|backing| request.shared && !few && backing.object.id().owner != self.me());
         let start = match request.place {
             MapAddress::Fixed(at) => self.map_at(at, pages, true, kind, &backing).await?,
             MapAddress::FixedNoReplace(at) => self.map_at(at, pages, false, kind, &backing).await?,

@@ -114,6 +114,24 @@ impl Remote {
         drop(known);
     }
 
+    /// Takes what is mapped of the objects of `dead` out of the page tables, in slices that this kernel owns. Nothing comes after it: no page that was under way is
+    /// mapped ([`Remote::objects_died`]), and none can be asked for.
+    pub async fn lose_objects(&self, dead: KernelId) {
+        let Some(mappers) = self.mappers.lock().clone() else { return };
+        let of = |serial| ObjectId { owner: dead, serial };
+        let known: Vec<_> = {
+            let known = self.foreign.lock();
+            known
+                .range(of(0)..=of(u64::MAX))
+                .filter(|(_, foreign)| foreign.strong_count() > 0)
+                .map(|(id, _)| *id)
+                .collect()
+        };
+        for object in known {
+            mappers.lost(Lost { object, first: 0, end: u64::MAX, private: false }).await;
+        }
+    }
+
     /// [`ObjectLost`]: pages of another kernel's object are lost. Answers false if this kernel does not use the object.
     pub(super) async fn hear_of_loss(&self, lost: Lost) -> bool {
         let foreign = self.foreign.lock().get(&lost.object).and_then(Weak::upgrade);

@@ -1,6 +1,6 @@
 //! What was under way when a kernel dies.
 
-use crate::{born, go_to, shape, wander};
+use crate::{born, go_to, results, shape, wander};
 use machine::{Access, Errno, KernelId, UserAddr, PAGE_SIZE};
 use sim::{
     cluster::{Cluster, Shape},
@@ -230,6 +230,45 @@ fn a_replica_that_came_before_its_thread_goes_with_the_home() {
         nodes.settle();
         assert!(mourning.iter().all(|done| done.take().is_some()), "seed {seed}: a survivor is not through");
         assert!(there.process(machine::Pid(child)).is_none(), "seed {seed}: the replica is still there");
+        nodes.end_all();
+    }
+}
+
+/// A process that has counters of the dead kernel's CPUs, mapped and touched or not, and no thread there goes on without them.
+#[test]
+fn counters_of_a_dead_kernel_take_nobody_with_them() {
+    for seed in 1..150 {
+        let nodes = Nodes::new(shape(seed, 3));
+        let first = nodes.boot(0);
+        let cpu = |kernel: usize| nodes.nodes[kernel].cpu.cpus[0].0;
+        let cpus = u64::from(nodes.cpus());
+        let enable = Command::new(call::UMT_ENABLE, &[Arg::Output, Arg::Value(cpus), Arg::Value(0)]);
+        nodes.user.tell(first, enable.output(4 * cpus as usize));
+        nodes.settle();
+        let fds = nodes.user.events().into_iter().find_map(|event| match event {
+            Event::Returned { output, .. } => Some(output),
+            _ => None,
+        });
+        let place = 4 * cpu(2) as usize;
+        let fd = u32::from_ne_bytes(fds.expect("it has returned")[place..place + 4].try_into().unwrap());
+        let map = Command::plain(call::MMAP, &[0, PAGE_SIZE as u64, 1, 1, fd.into(), 0]);
+        // Also from a kernel that is not its home.
+        let by = go_to(cpu(seed as usize % 2) as usize);
+        let at = results(&nodes, first, vec![by, map])[1];
+        assert!(at > 0, "seed {seed}: mmap: {at}");
+        let touch = Command::plain(call::SIGACTION, &[USR1.into(), at as u64, 0, 8]);
+        if seed % 3 == 0 {
+            assert_eq!(results(&nodes, first, vec![touch.clone()]), [0], "seed {seed}");
+        }
+        nodes.steps(nodes.world.rng.below(100));
+        nodes.kill(KernelId(2));
+        let mourning: Vec<_> = nodes.alive().into_iter().map(|survivor| nodes.mourn(survivor, KernelId(2))).collect();
+        nodes.settle();
+        assert!(mourning.iter().all(|done| done.take().is_some()), "seed {seed}: a survivor is not through");
+        assert_eq!(nodes.world.haunted(KernelId(2)), None, "seed {seed}");
+        let read = Command::new(call::READ, &[Arg::Value(fd.into()), Arg::Output, Arg::Value(8)]);
+        let gone = [Errno::EFAULT, Errno::EIO].map(|error| -i64::from(error.0));
+        assert_eq!(results(&nodes, first, vec![touch, read]), gone, "seed {seed}");
         nodes.end_all();
     }
 }
