@@ -1,5 +1,4 @@
-// A kernel that dies takes the process with it whose workers are there; the task runtime of another process, which begins meanwhile, works. (One that has begun before dies, too,
-// and should not: docs/limits.md.)
+// A kernel that dies takes the process with it whose workers are there; the task runtime of another process, whose counters were made before, works.
 // cob: link=static lib=tasks flags=-pthread kernels=4 options=--append,cob.on_panic=survive shake=no timeout=120
 #include "../../include/cob/tasks.h"
 #include "test.h"
@@ -63,6 +62,8 @@ int main(void) {
         cob_tasks_run(asleep, NULL);
         _exit(99);
     }
+    // Its counters, those of the kernel that dies among them.
+    MUST(cob_tasks_run(many, NULL) == 0);
     // One worker sleeps, so with user-monitored threads there is another one for the second task.
     char byte;
     MUST(read(ready[0], &byte, 1) == 1);

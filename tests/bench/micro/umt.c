@@ -1,5 +1,5 @@
-// What user-monitored threads cost: rows beside "pipe ping-pong, one CPU". One of the two processes is monitored, so there are a block and an unblock for each turn.
-// Only where there are such threads.
+// What user-monitored threads cost: rows beside "pipe ping-pong, one CPU". One of the two processes is monitored, so there are a block and an unblock for each turn. And rows of others once more, by
+// a monitored thread, in which nothing waits. Only where there are such threads.
 #include "micro.h"
 #include "../../../include/cob/umt.h"
 #include <poll.h>
@@ -9,13 +9,15 @@ static int fds[MOST_CPUS];
 
 int has_umt(void) { return umt_enable(NULL, 0, 0) == -1 && errno != ENOSYS; }
 
-static uint64_t rally(long n, unsigned flags) {
+static uint64_t while_monitored(uint64_t (*run)(long), long n, unsigned flags) {
     MUST(umt_enable(fds, MOST_CPUS, flags) > 0 || errno == EBUSY);
     MUST(!umt_control(UMT_SET, 1, NULL));
-    uint64_t time = pipe_one(n);
+    uint64_t time = run(n);
     MUST(!umt_control(UMT_SET, 0, NULL));
     return time;
 }
+
+static uint64_t rally(long n, unsigned flags) { return while_monitored(pipe_one, n, flags); }
 
 static uint64_t monitored(long n) { return rally(n, 0); }
 static uint64_t monitored_idle(long n) { return rally(n, UMT_IDLE); }
@@ -61,10 +63,41 @@ static uint64_t looks(long n) {
     return time;
 }
 
+// The row of that name.
+static uint64_t (*of_row(const struct row *rows, const char *name))(long) {
+    while (rows->name && strcmp(rows->name, name))
+        rows++;
+    MUST(rows->name);
+    return rows->run;
+}
+
+// It waits for nothing: the thread must have been counted once, as it asked to be.
+static uint64_t nothing_waits(const struct row *rows, const char *name, long n) {
+    uint64_t time = while_monitored(of_row(rows, name), n, 0), value;
+    MUST(read(fds[0], &value, sizeof value) == 8);
+    MUST(umt_blocks(value) == umt_unblocks(value) && umt_blocks(value) < 4 + n / 8);
+    return time;
+}
+
+#define MONITORED(function, rows, name)                                                                              \
+    static uint64_t function(long n) { return nothing_waits(rows, name, n); }
+MONITORED(get_pid, call_rows, "getpid")
+MONITORED(read_zero, call_rows, "read a byte of /dev/zero")
+MONITORED(stat_path, call_rows, "stat a path")
+MONITORED(pipe_byte, call_rows, "pipe, a byte in and out")
+MONITORED(fault, memory_rows, "page fault, anonymous")
+MONITORED(yields, process_rows, "two context switches by sched_yield")
+
 const struct row umt_rows[] = {
     {"pipe ping-pong, one CPU, one end monitored", monitored, 1},
     {"pipe ping-pong, one CPU, one end monitored (UMT_IDLE)", monitored_idle, 1},
     {"pipe ping-pong, one CPU, one end monitored, a leader sleeps", with_sleeper, 1},
     {"look at a mapped counter", looks, 1},
+    {"getpid, monitored", get_pid, 1},
+    {"read a byte of /dev/zero, monitored", read_zero, 1},
+    {"stat a path, monitored", stat_path, 1},
+    {"pipe, a byte in and out, monitored", pipe_byte, 1},
+    {"page fault, anonymous, monitored", fault, 1},
+    {"two context switches by sched_yield, monitored", yields, 1},
     {0},
 };
