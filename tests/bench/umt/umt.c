@@ -11,6 +11,8 @@
 // Sizes are made for a disk that takes 20 ms for a request, and for fwi 5: the baseline takes some ten seconds for a row.
 static const struct row {
     const char *name, *words[8];
+    // MiB that the program may have, with its pages of files; 0: any.
+    long group;
 } rows[] = {
     {"S1", {"/umt/synthetic", DISK "/file", "S1", "tasks=100", "bytes=33554432"}},
     {"S2", {"/umt/synthetic", DISK "/file", "S2", "tasks=60", "operations=450", "bytes=33554432"}},
@@ -24,6 +26,10 @@ static const struct row {
     {"fwi-nocache", {"/umt/fwi", DISK "/fwi", "version=nocache", "scale=0.06"}},
     {"fwi-none-sequential", {"/umt/fwi", DISK "/fwi", "version=none", "scale=0.06", "io=sequential"}},
     {"fwi-mmap-sequential", {"/umt/fwi", DISK "/fwi", "version=mmap", "scale=0.06", "io=sequential"}},
+    // As in the thesis, where 34 GB of snapshots go through a group of 2 GiB, and the volume has a third of that: 29 MB of snapshots and a volume of 4.5 MB. Linux's stacks of 100 threads count, too.
+    {"fwi-none-group", {"/umt/fwi", DISK "/fwi", "version=none", "scale=0.12"}, 16},
+    {"fwi-fdatasync-group", {"/umt/fwi", DISK "/fwi", "version=fdatasync", "scale=0.12"}, 16},
+    {"fwi-multifile-group", {"/umt/fwi", DISK "/fwi", "version=multifile", "scale=0.12"}, 16},
     {"kvserver", {"/umt/kvserver", DISK "/keys", "keys=98304", "connections=64", "requests=20", "writes=5"}},
 };
 
@@ -31,6 +37,43 @@ static void environment(const char *mode) {
     setenv("UMT_SAMPLE", "1", 1);
     setenv("COB_TASKS", mode[0] == 'u' || mode[0] == 'b' ? mode : "baseline", 1);
     setenv("COB_TASKS_THREADS_PER_CPU", mode[0] == 't' ? mode + 1 : "1", 1);
+}
+
+// A control group of this word, which may have so much memory, and the calling process in it.
+#define GROUPS "/sys/fs/cgroup"
+static char group[128];
+
+static char *in_group(const char *file) {
+    static char path[160];
+    snprintf(path, sizeof path, "%s/%s", group, file);
+    return path;
+}
+
+static void put(const char *path, const char *format, long value) {
+    int fd = open(path, O_WRONLY);
+    MUST(fd >= 0 && dprintf(fd, format, value) > 0 && !close(fd));
+}
+
+static void enter_group(const char *word, long mebibytes) {
+    for (const char *const *at = (const char *const[]){"/sys", "/sys/fs", GROUPS, NULL}; *at; at++)
+        MUST(!mkdir(*at, 0755) || errno == EEXIST);
+    // An earlier word has mounted it.
+    if (access(GROUPS "/cgroup.procs", F_OK))
+        MUST(!mount("cgroup2", GROUPS, "cgroup2", 0, NULL));
+    put(GROUPS "/cgroup.subtree_control", "+memory%.0ld", 0);
+    snprintf(group, sizeof group, GROUPS "/%s", word);
+    MUST(!mkdir(group, 0755));
+    put(in_group("memory.max"), "%ldM", mebibytes);
+    put(in_group("cgroup.procs"), "%ld", getpid());
+}
+
+// It has had what it might, and no more.
+static void check_group(long mebibytes) {
+    char text[32] = "";
+    int fd = open(in_group("memory.peak"), O_RDONLY);
+    MUST(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && !close(fd));
+    long peak = atol(text);
+    MUST(peak <= (mebibytes << 20) + (1 << 20) && peak >= mebibytes << 19);
 }
 
 static void run(const struct row *row, const char *mode, const char *word) {
@@ -42,7 +85,11 @@ static void run(const struct row *row, const char *mode, const char *word) {
     sync();
     MUST(!umount(DISK) && !mount("/dev/vda", DISK, "ext4", 0, NULL));
     drop_caches();
+    if (row->group)
+        enter_group(word, row->group);
     run_program(arguments, false, false, 0, text, sizeof text);
+    if (row->group)
+        check_group(row->group);
     char *json = strchr(text, '{');
     MUST(json);
     json[strcspn(json, "\r\n")] = 0;

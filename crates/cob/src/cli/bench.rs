@@ -61,6 +61,9 @@ pub struct BenchOptions {
     /// umt: microseconds that the disk takes for a request.
     #[arg(long, value_name = "US", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(..=60_000_000))]
     pub delay: u64,
+    /// umt: what a task costs on this machine itself, beside rayon and libgomp; no machines.
+    #[arg(long, conflicts_with_all = ["against", "kernels", "cpus", "svg"])]
+    pub tasks: bool,
     /// micro: shows for each row the functions of Cob's kernels in which most instructions are.
     #[arg(long)]
     pub profile: bool,

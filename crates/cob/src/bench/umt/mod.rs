@@ -2,11 +2,12 @@
 //! CPU, which is what a program does there whose threads wait. A machine for each group of rows and each system, in turns; all modes of a system run in the same machine.
 //!
 //! What is counted are the program's own counts (`runtime/examples/common`): time, idle CPUs and requests from /proc, switches from getrusage. `programs`: what the machines have.
-//! `papers`: what the thesis has measured. `report`: tables, JSON and plots.
+//! `papers`: what the thesis has measured. `report`: tables, JSON and plots. `tasks`: another measurement, without machines.
 
 mod papers;
 mod programs;
 mod report;
+mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -82,6 +83,9 @@ struct Job {
 }
 
 pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> {
+    if options.tasks {
+        return tasks::run(options, project);
+    }
     let cpus = options.one_cpus();
     let (systems, _) = System::wanted(options, cpus, project)?;
     let delay = Duration::from_micros(options.delay);
@@ -193,11 +197,15 @@ impl Results {
         }
     }
 
-    /// All ways to run a row end with the same files, and so do all versions of the seismic code.
+    /// All ways to run a row end with the same files, and so do all versions of the seismic code that have the same sizes.
     fn compare(&mut self) {
         let mut sums: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for ((row, ..), outcome) in &self.outcomes {
-            let what = if row.starts_with("fwi") { "fwi" } else { row };
+            let what = match (row.starts_with("fwi"), row.ends_with("-group")) {
+                (true, false) => "fwi",
+                (true, true) => "fwi in a group",
+                (false, _) => row,
+            };
             sums.entry(what).or_default().insert(&outcome.checksum);
         }
         let differ = sums.iter().filter(|(_, sums)| sums.len() > 1);

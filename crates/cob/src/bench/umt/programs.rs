@@ -39,6 +39,9 @@ impl Group {
                 "fwi-nocache",
                 "fwi-none-sequential",
                 "fwi-mmap-sequential",
+                "fwi-none-group",
+                "fwi-fdatasync-group",
+                "fwi-multifile-group",
             ],
             Group::Keys => &["kvserver"],
         }
