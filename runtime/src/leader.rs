@@ -39,6 +39,7 @@ impl Leader {
         let numbers: Vec<usize> = self.cpus.iter().map(|&cpu| self.shared.cpus[cpu].number).collect();
         // Otherwise it may be anywhere, which costs messages and is right all the same.
         let _ = sys::set_cpus(0, &numbers);
+        self.shared.monitor.begin();
         while !self.shared.exiting.load(SeqCst) {
             let mut events = self.epoll.wait(Some(CHORES));
             // More may have come; but a CPU that stalls must not wait until nothing comes any more.

@@ -21,6 +21,14 @@ pub(crate) const BLOCK: u64 = 1;
 pub(crate) const UNBLOCK: u64 = 1 << 32;
 
 impl Monitor {
+    /// The calling thread, a worker or a leader, is about to begin. A CPU has more workers than one that can go on then, for a while: one that is woken must not take it from the one
+    /// that is in the middle of a task.
+    pub fn begin(self) {
+        if matches!(self, Monitor::Kernel | Monitor::Bpf) {
+            sys::wait_for_turn();
+        }
+    }
+
     /// The calling thread is counted from now on, or no more.
     pub fn watch(self, cpu: &Cpu, on: bool) {
         match self {

@@ -137,6 +137,18 @@ pub fn set_cpus(thread: i32, cpus: &[usize]) -> Result<()> {
     Ok(())
 }
 
+/// From now on, when this thread is woken it takes the CPU from nobody that computes, but waits until that waits or has had its time (SCHED_BATCH). Not if the program has chosen
+/// another class for it.
+pub fn wait_for_turn() {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads one structure. Nobody is refused that, and if so, nothing is lost but time.
+    unsafe {
+        if libc::sched_getscheduler(0) == libc::SCHED_OTHER {
+            libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters);
+        }
+    }
+}
+
 /// Has `called` called in each child that this process forks. 0, or the number of the error.
 pub fn call_in_children(called: extern "C" fn()) -> i32 {
     // SAFETY: a function of this library, which stays as long as the process; it changes an atomic number.

@@ -189,6 +189,7 @@ impl Worker {
         self.number.store(shared.statistics.begun.fetch_add(1, SeqCst), SeqCst);
         self.thread.store(sys::thread_id(), SeqCst);
         self.bind(&shared.cpus[self.cpu()]);
+        shared.monitor.begin();
         shared.monitor.watch(&shared.cpus[self.cpu()], true);
         shared.cpus[self.cpu()].note_arrived();
         CURRENT.set(Some(Current { shared: shared.clone(), worker: self.clone(), tasks: Vec::new() }));
