@@ -12,6 +12,12 @@
 // bring the two together.
 #define WARM 1.0
 #define LONG_ENOUGH 0.5
+// How long a pair is watched that has come together, and how long it may take for that.
+#define STAYS 10.0
+#define MOST_PATIENT 30.0
+// Whose pair sends no more in a twentieth of a second is together: other programs of the machine do so, too. Apart it sends thousands.
+#define STEP_US 50000
+#define FEW_MESSAGES 20
 #define SECOND_INPUT 3
 #define SECOND_OUTPUT 4
 
@@ -104,9 +110,10 @@ static void talk_for(int input, int output, size_t size, double time, struct res
     result->operations = done;
 }
 
-// `serve TRANSPORT SIZE` or `ask TRANSPORT SIZE`; who asks writes the result to its standard output.
+// `serve TRANSPORT SIZE`, `ask TRANSPORT SIZE` or `talk TRANSPORT SIZE`. Who asks writes the result to its standard output; who talks writes one when it has
+// begun, and goes on.
 int talk_end(char **words) {
-    bool serves = !strcmp(words[0], "serve");
+    bool serves = !strcmp(words[0], "serve"), stays = !strcmp(words[0], "talk");
     enum transport transport = atoi(words[1]);
     size_t size = atol(words[2]);
     int input = SECOND_INPUT, output = SECOND_OUTPUT;
@@ -119,23 +126,28 @@ int talk_end(char **words) {
         return 0;
     }
     struct result result = {};
-    talk_for(input, output, size, WARM, &result);
+    talk_for(input, output, size, stays ? 0 : WARM, &result);
+    if (stays) {
+        MUST(write(1, &result, sizeof result) == sizeof result);
+        talk_for(input, output, size, 2 * (MOST_PATIENT + STAYS), &result);
+        return 1;
+    }
     count_begin(&result);
     talk_for(input, output, size, LONG_ENOUGH, &result);
     count_end(&result);
     return write(1, &result, sizeof result) != sizeof result;
 }
 
-static void talk(const struct row *row, bool apart, struct result *result) {
+// Starts two programs that talk, the client as `asks` says, and takes its first result.
+static void start_pair(const struct row *row, bool apart, char *asks, pid_t *server, pid_t *client, struct result *result) {
     char transport[4], size[12];
     snprintf(transport, sizeof transport, "%d", row->transport);
     snprintf(size, sizeof size, "%d", row->size);
     char *serve[] = {"/proc/self/exe", "end", "serve", transport, size, NULL};
-    char *ask[] = {"/proc/self/exe", "end", "ask", transport, size, NULL};
+    char *ask[] = {"/proc/self/exe", "end", asks, transport, size, NULL};
     unlink(NAME);
     int there[2], back[2], told[2];
     MUST(!pipe2(told, O_CLOEXEC));
-    pid_t server, client;
     if (row->transport == PIPE) {
         MUST(!pipe2(there, O_CLOEXEC) && !pipe2(back, O_CLOEXEC));
         // Each end gets its own two only: else nobody would see an end of file.
@@ -145,26 +157,55 @@ static void talk(const struct row *row, bool apart, struct result *result) {
         close(there[0]), close(there[1]), close(back[0]), close(back[1]);
         MUST((told[0] = fcntl(told[0], F_DUPFD_CLOEXEC, 20)) >= 20 && (told[1] = fcntl(told[1], F_DUPFD_CLOEXEC, 20)) >= 20);
         MUST(dup2(ends[0], SECOND_INPUT) == SECOND_INPUT && dup2(ends[1], SECOND_OUTPUT) == SECOND_OUTPUT);
-        server = start(serve, apart, false, -1, 0);
+        *server = start(serve, apart, false, -1, 0);
         close(SECOND_INPUT), close(SECOND_OUTPUT);
         MUST(dup2(ends[2], 5) == 5 && dup2(ends[3], 6) == 6);
-        client = start(ask, apart, true, told[1], 0);
+        *client = start(ask, apart, true, told[1], 0);
         close(5), close(6);
         for (int at = 0; at < 4; at++)
             close(ends[at]);
     } else {
-        server = start(serve, apart, false, -1, 0);
-        client = start(ask, apart, true, told[1], 0);
+        *server = start(serve, apart, false, -1, 0);
+        *client = start(ask, apart, true, told[1], 0);
     }
     close(told[1]);
     MUST(read(told[0], result, sizeof *result) == sizeof *result);
+    close(told[0]);
+}
+
+static void talk(const struct row *row, bool apart, struct result *result) {
+    pid_t server, client;
+    start_pair(row, apart, "ask", &server, &client, result);
     finish(client);
     finish(server);
+}
+
+// The time from the start of two programs until they are together, which is one operation; and the messages and moves of the ten seconds after that.
+static void settle(const struct row *row, bool apart, struct result *result) {
+    pid_t server, client;
+    double begin = seconds();
+    start_pair(row, apart, "talk", &server, &client, result);
+    *result = (struct result){.operations = 1};
+    struct result step = {};
+    do {
+        result->seconds = seconds() - begin;
+        count_begin(&step);
+        usleep(STEP_US);
+        count_end(&step);
+    } while (step.messages > FEW_MESSAGES && result->seconds < MOST_PATIENT);
+    count_begin(result);
+    if (result->messages >= 0)
+        usleep(STAYS * 1e6);
+    count_end(result);
+    // The client has nobody to complain to when it loses the server.
+    stop(server, SIGKILL);
+    stop(client, SIGKILL);
 }
 
 const struct row talk_rows[] = {
     {"pipe-1", PIPE, talk, 1, 1},      {"pipe-4k", PIPE, talk, 4096, 1}, {"pipe-bandwidth", PIPE, talk, 0, 1},
     {"unix-1", UNIX, talk, 1, 1},      {"unix-4k", UNIX, talk, 4096, 1}, {"unix-bandwidth", UNIX, talk, 0, 1},
     {"tcp-1", TCP, talk, 1, 1},        {"tcp-4k", TCP, talk, 4096, 1},   {"tcp-bandwidth", TCP, talk, 0, 1},
+    {"settle-pipe", PIPE, settle, 1, 1}, {"settle-unix", UNIX, settle, 1, 1}, {"settle-tcp", TCP, settle, 1, 1},
     {},
 };

@@ -16,6 +16,7 @@ use crate::vm;
 #[derive(Clone, Copy, Debug)]
 pub enum Group {
     Talk,
+    Settle,
     Redis,
     Postgres,
     Hackbench,
@@ -32,7 +33,8 @@ clean:
 ";
 
 impl Group {
-    pub const ALL: [Group; 5] = [Group::Talk, Group::Redis, Group::Postgres, Group::Hackbench, Group::Make];
+    pub const ALL: [Group; 6] =
+        [Group::Talk, Group::Settle, Group::Redis, Group::Postgres, Group::Hackbench, Group::Make];
 
     pub fn rows(self) -> &'static [&'static str] {
         match self {
@@ -47,6 +49,7 @@ impl Group {
                 "tcp-4k",
                 "tcp-bandwidth",
             ],
+            Group::Settle => &["settle-pipe", "settle-unix", "settle-tcp"],
             Group::Redis => &[
                 "redis-unix-1",
                 "redis-unix-20",
@@ -67,7 +70,7 @@ impl Group {
     fn places(self) -> &'static [&'static str] {
         match self {
             Group::Talk | Group::Redis | Group::Postgres => &["apart", "free"],
-            Group::Hackbench | Group::Make => &["free"],
+            Group::Settle | Group::Hackbench | Group::Make => &["free"],
         }
     }
 
@@ -80,7 +83,7 @@ impl Group {
     pub fn content(self, project: &Path) -> Result<Content> {
         let mut content = Content::default();
         match self {
-            Group::Talk => {}
+            Group::Talk | Group::Settle => {}
             Group::Redis => {
                 let programs = ["/usr/bin/redis-server", "/usr/bin/redis-benchmark", "/usr/bin/redis-cli"];
                 installed(&programs, "redis-server")?;

@@ -19,10 +19,10 @@ impl Results {
         self.rounds(case, system).map(|(_, outcome)| outcome.ns).collect()
     }
 
-    /// Of each pair of machines, how many times as long as Linux the system took.
-    fn ratios(&self, case: &Case, system: usize) -> Sample {
-        let linux = |round| Some(self.outcomes.get(&(case.clone(), self.linux?, round))?.ns);
-        self.rounds(case, system).filter_map(|(round, outcome)| Some(outcome.ns / linux(round)?)).collect()
+    /// Of each pair of machines, how many times as long as the rival the system took.
+    fn ratios(&self, case: &Case, system: usize, rival: usize) -> Sample {
+        let other = |round| Some(self.outcomes.get(&(case.clone(), rival, round))?.ns);
+        self.rounds(case, system).filter_map(|(round, outcome)| Some(outcome.ns / other(round)?)).collect()
     }
 
     /// For one operation, but of moves those of the whole row.
@@ -32,33 +32,43 @@ impl Results {
 
     fn caption(&self) -> String {
         format!(
-            "streams {}: medians of {} machines of each system, in turns; ± is half of what lies between the outermost, \"to Linux\" the median of \
-             the pairs. Time is that of one operation: a round trip, a block of 64 KiB, a request, a transaction, the whole of hackbench \
+            "streams {}: medians of {} machines of each system, in turns; ± is half of what lies between the outermost, \"to Linux\" and \"to 1 kernel\" the \
+             median of the pairs. Time is that of one operation: a round trip, a block of 64 KiB, a request, a transaction, the whole of hackbench \
              or make. apart: one program is pinned to the first CPU, the other to the last. free: nobody is pinned; of round trips and \
              bandwidth what was measured began 1 s after the start.",
             self.machine, self.pairs
         )
     }
 
-    fn time_table(&self) -> Table {
+    fn time_table(&self) -> Option<Table> {
         let mut head = vec!["row".to_string()];
         for (at, system) in self.systems.iter().enumerate() {
             head.push(system.clone());
-            head.extend(self.held_against(at).then(|| "to Linux".to_string()));
+            head.extend(self.rivals(at).map(|(_, name)| name.to_string()));
         }
         let line = |case: &Case| {
             let mut line = vec![title(case)];
             for at in 0..self.systems.len() {
                 line.push(self.time_cell(case, at));
-                line.extend(self.held_against(at).then(|| factor(self.ratios(case, at).median())));
+                line.extend(self.rivals(at).map(|(rival, _)| factor(self.ratios(case, at, rival).median())));
             }
             line
         };
-        (head, self.cases.iter().map(line).collect())
+        let body: Vec<Vec<String>> = self.timed().map(line).collect();
+        (!body.is_empty()).then_some((head, body))
     }
 
-    fn held_against(&self, system: usize) -> bool {
-        self.linux.is_some_and(|linux| linux != system)
+    /// The rows whose time is that of an operation.
+    fn timed(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|case| !settles(case))
+    }
+
+    /// Those that a system is held against.
+    fn rivals(&self, system: usize) -> impl Iterator<Item = (usize, &'static str)> {
+        let alone = self.systems.iter().position(|name| name == "Cob, 1 kernel");
+        let alone = alone.filter(|_| self.systems[system].starts_with("Cob"));
+        let rivals = [(self.linux, "to Linux"), (alone, "to 1 kernel")];
+        rivals.into_iter().filter_map(move |(rival, name)| Some((rival.filter(|rival| *rival != system)?, name)))
     }
 
     fn time_cell(&self, case: &Case, system: usize) -> String {
@@ -71,7 +81,7 @@ impl Results {
 
     /// What systems of several kernels count.
     fn count_table(&self) -> Option<Table> {
-        let talks = |system: &usize| self.cases.iter().any(|case| self.counts(case, *system, 0).most() > 0.0);
+        let talks = |system: &usize| self.timed().any(|case| self.counts(case, *system, 0).most() > 0.0);
         let systems: Vec<usize> = (0..self.systems.len()).filter(talks).collect();
         let mut head = vec!["row".to_string()];
         systems.iter().for_each(|at| head.extend(COUNTED.map(|what| format!("{what}: {}", self.systems[*at]))));
@@ -82,15 +92,47 @@ impl Results {
             }
             line
         };
-        (!systems.is_empty()).then(|| (head, self.cases.iter().map(line).collect()))
+        (!systems.is_empty()).then(|| (head, self.timed().map(line).collect()))
+    }
+
+    /// How two programs come together, on systems of several kernels.
+    fn settle_table(&self) -> Option<Table> {
+        let cases: Vec<&Case> = self.cases.iter().filter(|case| settles(case)).collect();
+        let many = |system: &usize| self.systems[*system].ends_with("kernels");
+        let systems: Vec<usize> = (0..self.systems.len()).filter(many).collect();
+        let mut head = vec!["row".to_string()];
+        for at in &systems {
+            let columns = ["together after", "at most", "moves in 10 s, at most", "messages in 10 s"];
+            head.extend(columns.map(|what| format!("{what}: {}", self.systems[*at])));
+        }
+        let line = |case: &&Case| {
+            let mut line = vec![title(case)];
+            for at in &systems {
+                let times = self.times(case, *at);
+                line.extend([times.median(), times.most()].map(duration));
+                line.extend([self.counts(case, *at, 2).most(), self.counts(case, *at, 0).median()].map(factor));
+            }
+            line
+        };
+        (!cases.is_empty() && !systems.is_empty()).then(|| (head, cases.iter().map(line).collect()))
     }
 
     fn tables(&self) -> Vec<(&'static str, Table)> {
-        let counts = self
-            .count_table()
-            .map(|table| ("For one operation; moves of threads between kernels: in the whole row", table));
-        [("", self.time_table())].into_iter().chain(counts).collect()
+        let tables = [
+            ("", self.time_table()),
+            ("For one operation; moves of threads between kernels: in the whole row", self.count_table()),
+            (
+                "From the start of two programs until they are together, and the ten seconds after that",
+                self.settle_table(),
+            ),
+        ];
+        tables.into_iter().filter_map(|(what, table)| Some((what, table?))).collect()
     }
+}
+
+/// Whether the row is about how two programs come together.
+fn settles(case: &Case) -> bool {
+    case.row.starts_with("settle-")
 }
 
 fn title(case: &Case) -> String {
@@ -114,7 +156,8 @@ pub fn json(results: &Results) -> Value {
             "median": times.median(),
             "least": times.least(),
             "most": times.most(),
-            "to_linux": results.ratios(case, at).median(),
+            "to_linux": results.linux.map(|linux| results.ratios(case, at, linux).median()),
+            "most_moves": results.counts(case, at, 2).most(),
         });
         COUNTED
             .iter()
@@ -157,11 +200,39 @@ mod tests {
     #[test]
     fn the_ratio_is_the_median_of_the_pairs() {
         let results = results();
-        let (head, body) = results.time_table();
+        let (head, body) = results.time_table().unwrap();
         assert_eq!(head, ["row", "Cob, 2 kernels", "to Linux", "Linux 6"]);
         assert_eq!(body[0], ["unix-1, apart", "100 ns ±105%", "2.00", "90 ns ±28%"]);
         assert_eq!(body[1], ["tcp-1, free", "-", "-", "-"]);
         assert_eq!(results.count_table().unwrap().1[0], ["unix-1, apart", "4.00", "2.00", "0.00"]);
+    }
+
+    #[test]
+    fn of_pairs_that_come_together_the_worst_is_shown() {
+        let mut results = results();
+        let case = Case { row: "settle-unix", place: "free" };
+        for (round, (ms, moves)) in (1..).zip([(300.0, 0.0), (900.0, 1.0), (400.0, 0.0)]) {
+            let outcome = Outcome { ns: ms * 1e6, counts: Some([7.0, 3.0, moves]) };
+            results.outcomes.insert((case.clone(), 0, round), outcome);
+        }
+        assert!(results.settle_table().is_none());
+        results.cases = vec![case];
+        assert_eq!(
+            results.settle_table().unwrap().1,
+            [["settle-unix, free", "400.00 ms", "900.00 ms", "1.00", "7.00"]]
+        );
+        assert!(results.time_table().is_none());
+    }
+
+    #[test]
+    fn the_kernel_that_is_alone_is_a_rival_of_the_others() {
+        let mut results = results();
+        results.systems.push("Cob, 1 kernel".to_string());
+        results.outcomes.insert((results.cases[0].clone(), 2, 1), Outcome { ns: 80.0, counts: None });
+        let rivals = |at| results.rivals(at).collect::<Vec<_>>();
+        assert_eq!(rivals(0), [(1, "to Linux"), (2, "to 1 kernel")]);
+        assert_eq!((rivals(1), rivals(2)), (vec![], vec![(1, "to Linux")]));
+        assert_eq!(results.ratios(&results.cases[0], 0, 2).median(), 1.25);
     }
 
     #[test]
