@@ -1,6 +1,6 @@
 // `cob bench npb`: the workloads of the multikernel papers, one after another, each in a process of its own. The same binary is /init of
 // the same initramfs on Cob and on Linux, and runs by hand as well: `papers is.S.1 ft.W.4` (workload, size, threads). Those with MPI
-// (`cg-mpi.S.4`: so many ranks) are the program /ranks, started by Open MPI's mpirun, both in the initramfs.
+// (`cg-mpi.S.4`, `cg-mpich.S.4`: so many ranks) are a program /ranks, started by the mpirun of Open MPI or MPICH, all in the initramfs.
 //
 // Prints for each `RUN workload.size.threads seconds whole moved local remote messages`: the time of what the specification times, and
 // of the whole process; how often threads moved between kernels, faults that kernels answered alone and with another's help, and
@@ -81,28 +81,31 @@ static void run_threads(const struct workload *workload, char size, int threads)
     _exit(time < 0);
 }
 
-// Ranks that wait yield where they are more than CPUs. No daemon of another machine is asked for, and nothing but shared memory is
-// used between ranks.
-static void run_ranks(const char *name, char size, int ranks) {
+// Nothing but shared memory is used between ranks, and no daemon of another machine is asked for. Open MPI's ranks that wait yield where they are more than
+// CPUs; MPICH's spin.
+static void run_ranks(const char *name, char size, int ranks, bool mpich) {
     char size_word[] = {size, 0}, number[12];
     snprintf(number, sizeof number, "%d", ranks);
-    execl("/usr/bin/mpirun.openmpi", "mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "plm", "isolated", "--mca", "pml", "ob1",
-          "--mca", "btl", "self,vader", "-np", number, "/ranks", name, size_word, NULL);
+    if (mpich)
+        execl("/usr/bin/mpirun.mpich", "mpirun", "-launcher", "fork", "-np", number, "/ranks.mpich", name, size_word, NULL);
+    else
+        execl("/usr/bin/mpirun.openmpi", "mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "plm", "isolated", "--mca", "pml", "ob1",
+          "--mca", "btl", "self,vader", "-np", number, "/ranks.openmpi", name, size_word, NULL);
     printf("WRONG no mpirun: %s\n", strerror(errno));
     fflush(stdout);
     _exit(1);
 }
 
 static bool run(const char *word) {
-    char name[8], size, *ranks;
+    char name[12], size, *ranks;
     int workers;
     const struct workload *workload = workloads;
-    if (sscanf(word, "%7[a-z-].%c.%d", name, &size, &workers) != 3 || workers < 1 || !strchr("SWA", size)) {
+    if (sscanf(word, "%11[a-z-].%c.%d", name, &size, &workers) != 3 || workers < 1 || !strchr("SWA", size)) {
         printf("WRONG %s: expected workload.size.threads\n", word);
         return false;
     }
-    if ((ranks = strstr(name, "-mpi")))
-        *ranks = 0;
+    if ((ranks = strchr(name, '-')))
+        *ranks++ = 0;
     while (workload->name && strcmp(workload->name, name))
         workload++;
     if (!workload->name) {
@@ -116,7 +119,7 @@ static bool run(const char *word) {
     pid_t child;
     FILE *output = start(&child);
     if (!child)
-        ranks ? run_ranks(name, size, workers) : run_threads(workload, size, workers);
+        ranks ? run_ranks(name, size, workers, !strcmp(ranks, "mpich")) : run_threads(workload, size, workers);
     char line[200];
     // All but the time is a complaint.
     while (output && fgets(line, sizeof line, output))
@@ -171,7 +174,7 @@ static bool ready_for_ranks(void) {
 int main(int argc, char **argv) {
     // Started by hand in a system that runs already, it must not mount over what is there.
     bool first = getpid() <= 2 && access("/proc/self", F_OK), right = true;
-    if (first && !(mounted("proc", "/proc") && mounted("tmpfs", "/tmp") && (access("/ranks", F_OK) || ready_for_ranks())))
+    if (first && !(mounted("proc", "/proc") && mounted("tmpfs", "/tmp") && (access("/ranks.openmpi", F_OK) || ready_for_ranks())))
         printf("WRONG cannot prepare: %s\n", strerror(errno));
     for (int at = 1; at < argc; at++)
         right = run(argv[at]) && right;

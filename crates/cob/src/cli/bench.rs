@@ -33,7 +33,7 @@ pub struct BenchOptions {
     /// CPUs of every machine [default: 2; scale: 1,2,4,8,16].
     #[arg(long, value_name = "M,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
     pub cpus: Vec<u16>,
-    /// npb: IS, FT and CG with Open MPI too, with as many ranks as threads.
+    /// npb: IS, FT and CG with Open MPI and MPICH too, with as many ranks as threads (MPICH: at most as CPUs).
     #[arg(long, conflicts_with = "link")]
     pub mpi: bool,
     /// npb: numbers of threads.

@@ -20,8 +20,9 @@ use crate::cli::{BenchOptions, Class, Link};
 
 const FLAGS: [&str; 3] = ["-std=gnu11", "-fopenmp", "-lm"];
 const WORKLOADS: [&str; 5] = ["is", "ft", "cg", "bfs", "lud"];
-const WITH_MPI: [&str; 3] = ["is-mpi", "ft-mpi", "cg-mpi"];
-/// With MPI an initramfs has all of Open MPI in it.
+/// With Open MPI, and with MPICH.
+const WITH_MPI: [&str; 6] = ["is-mpi", "ft-mpi", "cg-mpi", "is-mpich", "ft-mpich", "cg-mpich"];
+/// With MPI an initramfs has all of Open MPI and MPICH in it.
 const MEMORY: u64 = 2 << 30;
 
 /// What a machine may take for one run of a workload. Class A under TCG on a busy machine takes minutes.
@@ -145,12 +146,18 @@ fn classes(options: &BenchOptions) -> impl Iterator<Item = Class> + '_ {
     [Class::S, Class::W, Class::A].into_iter().filter(|class| options.class.contains(class))
 }
 
+/// Whether ranks that wait spin without a system call: where they are more than CPUs each waits for the time slices of the others.
+fn spins(workload: &str) -> bool {
+    workload.ends_with("-mpich")
+}
+
 /// Those of a machine stand together.
 fn cases(options: &BenchOptions) -> Vec<Case> {
     let mut cases = Vec::new();
     for class in classes(options) {
         for workload in workloads(options) {
-            cases.extend(options.threads.iter().map(|threads| Case { workload, class, threads: *threads }));
+            let threads = options.threads.iter().filter(|threads| !spins(workload) || **threads <= options.one_cpus());
+            cases.extend(threads.map(|threads| Case { workload, class, threads: *threads }));
         }
     }
     cases

@@ -103,14 +103,15 @@ impl Results {
 
 /// A workload's name in a table.
 pub(super) fn title(workload: &str) -> String {
-    match workload.strip_suffix("-mpi") {
-        Some(plain) => format!("{} with MPI", plain.to_uppercase()),
+    match workload.split_once('-') {
+        Some((plain, "mpich")) => format!("{} with MPICH", plain.to_uppercase()),
+        Some((plain, _)) => format!("{} with MPI", plain.to_uppercase()),
         None => workload.to_uppercase(),
     }
 }
 
 fn title_of(case: &Case) -> String {
-    let workers = if case.workload.ends_with("-mpi") { "rank" } else { "thread" };
+    let workers = if case.workload.contains('-') { "rank" } else { "thread" };
     let many = if case.threads == 1 { "" } else { "s" };
     format!("{} {:?}, {} {workers}{many}", title(case.workload), case.class, case.threads)
 }
@@ -213,6 +214,7 @@ mod tests {
     fn ranks_are_no_threads() {
         let case = |workload, threads| title_of(&Case { workload, class: Class::S, threads });
         assert_eq!(case("cg-mpi", 2), "CG with MPI S, 2 ranks");
+        assert_eq!(case("ft-mpich", 1), "FT with MPICH S, 1 rank");
         assert_eq!(case("cg", 1), "CG S, 1 thread");
     }
 
