@@ -29,7 +29,7 @@ mod watched;
 use crate::{
     anonymous::{Identity, StatusFlags},
     control::{Control, ControlAnswer, EpollControl, EpollInterest},
-    file::{address_of, ready, SignalView},
+    file::{address_of, ready, SignalView, Watcher},
     poll, Attributes, Caller, Events, File, FileRef, OpenFlags,
 };
 use abi::signal::SignalSet;
@@ -49,7 +49,6 @@ use machine::{
     BoxFuture, Errno,
 };
 use messages::fs::{SignalsSeen, WaitPlace};
-pub(crate) use moves::WatchedFiles;
 pub(crate) use nesting::{check_below, count_watchers, is_epoll, ways_up, EpollsElsewhere, FarWatchers, Ways};
 use nesting::{is_watched, Below};
 use watched::{refresh, Watched};
@@ -494,6 +493,10 @@ impl File for Epoll {
 
     fn may_move(&self) -> bool {
         self.can_move()
+    }
+
+    fn watcher(&self) -> Option<&dyn Watcher> {
+        Some(self)
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {

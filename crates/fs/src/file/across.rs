@@ -1,9 +1,9 @@
 //! What a file has to say across kernels: when it is read here and lives there, or lives here and is watched there. Crate `fs` has
 //! implementations for files of this kernel beside each kind of file, and those for files of others in [`crate::remote`].
 
-use super::File;
-use abi::{signal::SignalSet, FileRef};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use super::{control::EpollInterest, File};
+use abi::{signal::SignalSet, Caller, FileRef};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{errno::Result, BoxFuture};
 use messages::fs::Readiness;
@@ -22,6 +22,20 @@ pub trait HeldBytes: Send + Sync {
     fn bytes(&mut self) -> Result<Vec<u8>>;
     /// Lets go without the first `count` bytes. Some: the future is done when the pipe's kernel knows of it.
     fn take(self: Box<Self>, count: usize) -> Option<BoxFuture<'static, ()>>;
+}
+
+/// What a file watches, by descriptor, with its name and what is wanted to be known of it.
+pub type WatchedFiles = Vec<(i32, FileRef, EpollInterest)>;
+
+/// A file that watches others (an epoll), to whoever brings it, or them, to another kernel.
+pub trait Watcher: Send + Sync {
+    /// What it watches, if it can go to another kernel and that are few files of which each has a name; `name` knows those of this kernel's, by
+    /// address.
+    fn to_move(&self, name: &dyn Fn(usize) -> Option<FileRef>) -> Option<WatchedFiles>;
+    /// The files of other kernels that it watches.
+    fn foreign(&self) -> Vec<FileRef>;
+    /// Files of other kernels that have moved here are watched here from now on.
+    fn follow<'a>(&'a self, caller: &'a Caller, moved: &'a BTreeMap<FileRef, Arc<dyn File>>) -> BoxFuture<'a, ()>;
 }
 
 /// A file of another kernel as an epoll of this one watches it. It does not keep the file open.

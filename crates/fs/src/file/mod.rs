@@ -13,7 +13,7 @@ mod transfer;
 pub mod waiting;
 mod xattr;
 
-pub use across::{Gained, HeldBytes, Observed, SignalView};
+pub use across::{Gained, HeldBytes, Observed, SignalView, WatchedFiles, Watcher};
 pub use control::{Control, ControlAnswer};
 pub use object::{Loaned, Object};
 pub use sigio::{Fasync, Signaller};
@@ -191,6 +191,11 @@ pub trait File: Any + Send + Sync + 'static {
     /// Whether the file, of which there is only one reference, can follow that to another kernel.
     fn may_move(&self) -> bool {
         false
+    }
+
+    /// Set for a file that watches others.
+    fn watcher(&self) -> Option<&dyn Watcher> {
+        None
     }
 
     /// Returns when what was written is where it can be read. For who writes from another kernel, and may read from there.

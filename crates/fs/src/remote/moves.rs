@@ -21,8 +21,8 @@
 
 use super::{stand_in, Remote};
 use crate::{
-    epoll::{Epoll, WatchedFiles},
-    file::{address_of, Fetched, LeftFile},
+    epoll::Epoll,
+    file::{address_of, Fetched, LeftFile, WatchedFiles},
     socket, Caller, File, FileRef, OpenFlags,
 };
 use alloc::{
@@ -57,8 +57,8 @@ impl Remote {
         let is_its = loan.is_some_and(|loan| loan.settled && loan.holders == [(from, references)]);
         // Those references, and one here.
         let is_only = is_its && Arc::strong_count(&file) == 2;
-        let epoll = file.as_any().downcast_ref::<Epoll>().filter(|_| is_only).ok_or(Errno::EBUSY)?;
-        let watched = epoll.to_move(|address| self.name_of(address)).ok_or(Errno::EBUSY)?;
+        let watcher = file.watcher().filter(|_| is_only).ok_or(Errno::EBUSY)?;
+        let watched = watcher.to_move(&|address| self.name_of(address)).ok_or(Errno::EBUSY)?;
         Ok((file.flags(), watched))
     }
 
@@ -74,10 +74,10 @@ impl Remote {
         let Some(account) = account else { return Vec::new() };
         let mut names = self.names_of(files);
         let epolls = self.watching(&only, &names).await;
-        let here = only.iter().filter_map(|held| held.file.as_any().downcast_ref::<Epoll>());
+        let here = only.iter().filter_map(|held| held.file.watcher());
         let mut watchers: BTreeMap<FileRef, u32> = BTreeMap::new();
         // The owner counts all entries of another kernel's epolls as one.
-        let there = here.clone().flat_map(|epoll| epoll.foreign()).collect::<BTreeSet<_>>();
+        let there = here.clone().flat_map(|watcher| watcher.foreign()).collect::<BTreeSet<_>>();
         for file in epolls.iter().flat_map(|epoll| epoll.watched.iter().map(|(_, file, _)| *file)).chain(there) {
             *watchers.entry(file).or_default() += 1;
         }
@@ -94,8 +94,8 @@ impl Remote {
                 fetched.push(Fetched { from: held.file.clone(), to });
             }
         }
-        for epoll in here {
-            epoll.follow(caller, &moved).await;
+        for watcher in here {
+            watcher.follow(caller, &moved).await;
         }
         names.append(&mut moved);
         for Moving { from, flags, watched } in epolls {
