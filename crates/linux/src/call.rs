@@ -112,6 +112,7 @@ impl<'a> Call<'a> {
     }
 
     /// [`Call::opened`], if this kernel knows without asking.
+    #[inline]
     pub fn opened_here(&self, fd: i32) -> Option<(Arc<dyn File>, OpenFlags)> {
         let file = self.known(fd)?;
         let flags = file.flags();
@@ -132,7 +133,7 @@ impl<'a> Call<'a> {
 
     /// What is behind a descriptor, if this kernel knows without asking.
     fn known(&self, fd: i32) -> Option<Arc<dyn File>> {
-        self.process().files().known(u32::try_from(fd).ok()?)
+        self.process().known_file(u32::try_from(fd).ok()?)
     }
 
     /// Boxed: it is rare, and large.

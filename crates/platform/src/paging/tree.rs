@@ -239,6 +239,7 @@ impl Tree {
 }
 
 /// How many entries at the start are empty, as most of most tables are: looks at eight at a time.
+#[inline(never)]
 fn empty(entries: &[AtomicU64]) -> usize {
     let mut at = 0;
     while let Some(eight) = entries.get(at..at + 8) {
@@ -254,12 +255,12 @@ fn empty(entries: &[AtomicU64]) -> usize {
 fn tables(entries: &[AtomicU64]) -> impl Iterator<Item = (usize, Frame)> + '_ {
     let mut at = 0;
     core::iter::from_fn(move || loop {
-        at += empty(&entries[at..]);
         let entry = entries.get(at)?;
         at += 1;
         if let Some(table) = below(entry) {
             return Some((at - 1, table));
         }
+        at += empty(&entries[at..]);
     })
 }
 
@@ -275,7 +276,7 @@ fn visit_leaves(
     while let Some(entry) = entries.get(at) {
         let seen = entry.load(Ordering::Relaxed);
         if seen == 0 {
-            at += empty(&entries[at..]).max(1);
+            at += 1 + empty(&entries[at + 1..]);
             continue;
         }
         let Some(mapping) = entry::decode(seen) else {
