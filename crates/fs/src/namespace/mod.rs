@@ -222,6 +222,7 @@ impl LocalPaths {
     async fn perform(&self, caller: &Caller, base: &Base, op: &mut PathOp) -> Result<PathAnswer> {
         let done = |()| PathAnswer::Done;
         match op {
+            // [`LocalPaths::start`] has done these.
             PathOp::Open { .. } | PathOp::Stat { .. } | PathOp::Unlink { .. } => Err(Errno::EIO),
             PathOp::StatFs { path } => {
                 self.stat_fs(caller, base, path).await.map(|info| PathAnswer::FileSystem(Box::new(info)))

@@ -246,6 +246,8 @@ impl LocalPaths {
             }
             let mapped = self.mapped(&mount).await;
             if self.mounts.forget_detached(&mount, mapped, holders) {
+                // Unused names go, and with their inodes what is noted of who holds what.
+                let _changing = self.everything.change(&[lease::OWN]).await;
                 self.close_last(mount).await;
             }
         }
