@@ -223,6 +223,12 @@ impl Partition {
         self.zone(frame).is_lent(frame)
     }
 
+    /// Whether the frame is the partition's and not lent, so that its users are counted here.
+    #[inline]
+    pub fn counts(&self, frame: Frame) -> bool {
+        self.zones.iter().find(|zone| zone.contains(frame)).is_some_and(|zone| !zone.is_lent(frame))
+    }
+
     /// Frees a frame that was lent to `from`. Another kernel's word is not trusted: Err rather than panic.
     pub fn take_home(&self, frame: Frame, from: KernelId) -> Result<(), NotLent> {
         let zone = self.zones.iter().find(|zone| zone.contains(frame)).ok_or(NotLent(frame))?;

@@ -58,6 +58,11 @@ impl<'a> Call<'a> {
         self.thread.process.caller(self.thread)
     }
 
+    /// Whether the thread has the capability.
+    pub fn can(&self, capability: u32) -> bool {
+        self.thread.state.lock().credentials.can(capability)
+    }
+
     /// Who pays for what this kernel keeps for the caller.
     pub fn account(&self) -> Arc<Account> {
         let uid = self.thread.state.lock().credentials.uid;

@@ -169,7 +169,7 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
 
 /// May it map what lies below vm.mmap_min_addr?
 fn may_be_low(call: &Call<'_>) -> bool {
-    call.caller().credentials.can(abi::capability::SYS_RAWIO)
+    call.can(abi::capability::SYS_RAWIO)
 }
 
 pub(crate) async fn munmap(call: &mut Call<'_>) -> Result<u64> {

@@ -16,7 +16,7 @@ const MCL_ONFAULT: u32 = 4;
 
 /// How many pages the process may have locked.
 fn most(call: &Call<'_>) -> u64 {
-    match call.caller().credentials.can(capability::IPC_LOCK) {
+    match call.can(capability::IPC_LOCK) {
         true => u64::MAX,
         false => call.process().limit(RLIMIT_MEMLOCK) >> PAGE_BITS,
     }
@@ -24,7 +24,7 @@ fn most(call: &Call<'_>) -> u64 {
 
 /// Who may not lock a byte gets EPERM. (Linux: can_do_mlock.)
 pub(crate) fn may_lock(call: &Call<'_>) -> Result<()> {
-    match call.process().limit(RLIMIT_MEMLOCK) == 0 && !call.caller().credentials.can(capability::IPC_LOCK) {
+    match call.process().limit(RLIMIT_MEMLOCK) == 0 && !call.can(capability::IPC_LOCK) {
         true => Err(Errno::EPERM),
         false => Ok(()),
     }

@@ -132,7 +132,7 @@ pub(crate) async fn fchdir(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn chroot(call: &mut Call<'_>) -> Result<u64> {
     let path = call.path(0).await?;
     let directory = enter(call, path).await?;
-    if !call.caller().credentials.can(abi::capability::SYS_CHROOT) {
+    if !call.can(abi::capability::SYS_CHROOT) {
         return Err(Errno::EPERM);
     }
     call.process().change_directory(directory, true).await?;

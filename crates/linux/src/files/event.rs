@@ -71,7 +71,7 @@ pub(crate) async fn timerfd_create(call: &mut Call<'_>) -> Result<u64> {
     if !matches!(call.int(0), 0 | 1 | 7 | 8 | 9) || !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(flags) {
         return Err(Errno::EINVAL);
     }
-    if is_alarm(call.int(0)) && !call.caller().credentials.can(abi::capability::WAKE_ALARM) {
+    if is_alarm(call.int(0)) && !call.can(abi::capability::WAKE_ALARM) {
         return Err(Errno::EPERM);
     }
     let system = call.system();

@@ -185,7 +185,7 @@ async fn for_any_file(call: &Call<'_>, file: &Arc<dyn File>, request: u32) -> Re
         // No file system here says where its blocks are, or shares them.
         raw::FS_IOC_FIEMAP => return Err(Errno::EOPNOTSUPP),
         raw::FIBMAP if kind(&file.attributes().await?) == Some(Kind::Regular) => {
-            if !call.caller().credentials.can(abi::capability::SYS_RAWIO) {
+            if !call.can(abi::capability::SYS_RAWIO) {
                 return Err(Errno::EPERM);
             }
             call.get::<i32>(at).await?;

@@ -34,7 +34,7 @@ pub(crate) async fn shmget(call: &mut Call<'_>) -> Result<u64> {
         // As Linux without huge pages in the pool; of pages of a size that is none, not even that.
         let size = flags >> 26 & 0x3f;
         return Err(match size {
-            0 | 21 | 30 if !call.caller().credentials.can(abi::capability::IPC_LOCK) => Errno::EPERM,
+            0 | 21 | 30 if !call.can(abi::capability::IPC_LOCK) => Errno::EPERM,
             0 | 21 | 30 => Errno::ENOMEM,
             _ => Errno::EINVAL,
         });

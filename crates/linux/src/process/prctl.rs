@@ -60,7 +60,7 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
         25 => call.put(UserAddr(value), &1u32).await?,
         26 if value == 1 => {}
         // PR_SET_MM
-        35 if !call.caller().credentials.can(abi::capability::SYS_RESOURCE) => return Err(Errno::EPERM),
+        35 if !call.can(abi::capability::SYS_RESOURCE) => return Err(Errno::EPERM),
         // PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL: none of the kinds can be controlled.
         52 if call.arguments()[2..5] == [0; 3] => return Err(Errno::ENODEV),
         53 if call.arguments()[3..5] == [0; 2] => return Err(Errno::ENODEV),

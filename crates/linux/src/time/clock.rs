@@ -127,7 +127,7 @@ pub(crate) async fn settimeofday(call: &mut Call<'_>) -> Result<u64> {
     }
     if !call.pointer(1).is_null() {
         let [west, _]: [i32; 2] = call.get(call.pointer(1)).await?;
-        if !(-FARTHEST..=FARTHEST).contains(&west) && call.caller().credentials.can(abi::capability::SYS_TIME) {
+        if !(-FARTHEST..=FARTHEST).contains(&west) && call.can(abi::capability::SYS_TIME) {
             return Err(Errno::EINVAL);
         }
     }

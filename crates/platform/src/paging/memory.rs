@@ -113,7 +113,7 @@ impl<H: Hardware> PartitionMemory<H> {
     /// Own frames are counted in the partition, but for those that are lent: such a one may be pinned for us by who has it now.
     /// Which it is does not change while somebody here uses it.
     fn counts_itself(&self, frame: Frame) -> bool {
-        self.0.partition.contains(frame) && !self.0.partition.is_lent(frame)
+        self.0.partition.counts(frame)
     }
 
     fn foreign_home(&self, frame: Frame) -> KernelId {

@@ -115,7 +115,7 @@ pub(crate) async fn ioctl(call: &Call<'_>, file: &dyn File, request: u32) -> Res
         return Ok(None);
     };
     let at = call.pointer(2);
-    let admin = call.caller().credentials.can(capability::NET_ADMIN);
+    let admin = call.can(capability::NET_ADMIN);
     match request {
         SIOCGIFCONF => return list(call, at).await.map(Some),
         SIOCGIFVLAN | SIOCSIFVLAN => return Err(Errno::ENOPKG),
