@@ -119,7 +119,7 @@ fn what_a_kernel_asks_of_the_disk_that_it_drives_is_counted() {
     let read = |volume: &Volume| {
         let mut bytes = [1; 512];
         let read = volume.cache().read(Destination::Kernel(&mut bytes), 0, ReadAhead::Random);
-        assert_eq!(machine.run(async move { read.await }), Ok(512));
+        assert_eq!(machine.run(read), Ok(512));
     };
     let (done, sectors) = (0, 2);
     let counted = || machine.run(disks.counts())[0].1;
