@@ -199,14 +199,14 @@ impl Pipe {
     }
 
     /// A reader that O_ASYNC tells of writes hears also of those that found no room, as on Linux (pipe_write).
-    /// A stand-in that waits tries more than once, and is told of once.
+    /// Who waits tries more than once, and is told of once.
     fn refuse_write(&self, patience: Patience) {
         let known = {
             let mut state = self.state.lock();
             let now = (state.written, state.read);
             core::mem::replace(&mut state.refused_at, now) == now
         };
-        if known && patience == Patience::Tries {
+        if known && patience != Patience::Refuses {
             return;
         }
         self.readable.refuse();
