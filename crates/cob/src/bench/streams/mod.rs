@@ -171,8 +171,8 @@ fn parse(line: &str) -> Option<(String, Outcome)> {
     let (word, figures) = line.trim_end().strip_prefix("RUN ")?.split_once(' ')?;
     let figures: Vec<Option<f64>> = figures.split(' ').map(|figure| figure.parse().ok()).collect();
     let &[Some(seconds), Some(operations), messages, doorbells, moves] = &figures[..] else { return None };
-    // Moves are few: of the whole row.
-    let counts = || Some([messages? / operations, doorbells? / operations, moves?]);
+    // Moves are few: of the whole row. What looking costs was taken off, and may have been more.
+    let counts = || Some([messages? / operations, doorbells? / operations, moves?].map(|count| count.max(0.0)));
     Some((word.to_string(), Outcome { ns: seconds * 1e9 / operations, counts: counts() }))
 }
 

@@ -79,10 +79,14 @@ impl Results {
         }
     }
 
+    /// The systems of several kernels.
+    fn several(&self) -> Vec<usize> {
+        (0..self.systems.len()).filter(|system| self.systems[*system].ends_with(" kernels")).collect()
+    }
+
     /// What systems of several kernels count.
     fn count_table(&self) -> Option<Table> {
-        let talks = |system: &usize| self.timed().any(|case| self.counts(case, *system, 0).most() > 0.0);
-        let systems: Vec<usize> = (0..self.systems.len()).filter(talks).collect();
+        let systems = self.several();
         let mut head = vec!["row".to_string()];
         systems.iter().for_each(|at| head.extend(COUNTED.map(|what| format!("{what}: {}", self.systems[*at]))));
         let line = |case: &Case| {
@@ -92,14 +96,13 @@ impl Results {
             }
             line
         };
-        (!systems.is_empty()).then(|| (head, self.timed().map(line).collect()))
+        (!systems.is_empty() && self.timed().next().is_some()).then(|| (head, self.timed().map(line).collect()))
     }
 
     /// How two programs come together, on systems of several kernels.
     fn settle_table(&self) -> Option<Table> {
         let cases: Vec<&Case> = self.cases.iter().filter(|case| settles(case)).collect();
-        let many = |system: &usize| self.systems[*system].ends_with("kernels");
-        let systems: Vec<usize> = (0..self.systems.len()).filter(many).collect();
+        let systems = self.several();
         let mut head = vec!["row".to_string()];
         for at in &systems {
             let columns = ["together after", "at most", "moves in 10 s, at most", "messages in 10 s"];
