@@ -10,7 +10,7 @@
 //! barriers come together only if they wait most of the time.
 //!
 //! Dangerous: two deciders, as in pairs.rs. So all threads of the process that are here are marked before the first one is asked to come: the balancer leaves
-//! them here, and another kernel that decides the same at this moment gets none of them.
+//! them here, and another kernel that decides the same at this moment gets none of them. If each gets none of the other's, the one with the lower number decides again.
 
 use crate::{
     balance::cost_of_move,
@@ -136,11 +136,10 @@ impl System {
         }
         // First those that are here: see the head of this file.
         let Some(process) = self.process(process) else { return };
-        for thread in process.local_threads() {
-            self.keep_gathered(thread.tid);
-        }
-        for (guest, _) in guests {
-            self.gather(guest.actor, true).await;
+        let kept = process.local_threads().iter().filter_map(|thread| self.keep_gathered(thread.tid)).collect();
+        let movers: Vec<Actor> = guests.iter().map(|(guest, _)| guest.actor).collect();
+        if !self.gather(&movers, kept, true).await {
+            self.placing.pairs.guests.note(seen);
         }
     }
 }

@@ -30,7 +30,8 @@
 //!   b leaves                           a leaves                    <- they have changed places
 //! ```
 //!
-//! So the one that is here is marked first, and does not leave.
+//! So the one that is here is marked first, and does not leave. If both kernels do so before either asks, nobody comes to anybody. Then both take their marks
+//! back ([`Kept`]). The one with the lower number decides again at its next look; the other begins its sum anew, and needs two looks at least.
 
 use crate::{balance::cost_of_move, guests::Guests, System, Thread};
 use alloc::{sync::Arc, vec::Vec};
@@ -65,6 +66,14 @@ pub(crate) struct Pairs {
     known: Lock<Vec<KnownPair>>,
     /// Processes with threads on this kernel and others that talk through something of this one.
     pub(crate) guests: Guests,
+}
+
+/// A thread that is marked, for another comes to it.
+pub(crate) struct Kept {
+    thread: Pid,
+    mark: Gathered,
+    /// The mark that it had.
+    before: Gathered,
 }
 
 /// What was seen of a pair at the last look.
@@ -200,22 +209,32 @@ impl System {
             return;
         }
         // First the one that is here: see the head of this file.
-        let mut here = pair.of.iter().filter(|talker| talker.kernel() == self.kernel);
-        if here.any(|talker| !self.keep_gathered(talker.thread())) {
+        let here = pair.of.iter().filter(|talker| talker.kernel() == self.kernel);
+        let Some(kept) = here.map(|talker| self.keep_gathered(talker.thread())).collect::<Option<Vec<Kept>>>() else {
             return;
+        };
+        let movers: Vec<Actor> = movers.into_iter().map(|at| pair.of[at]).collect();
+        if self.gather(&movers, kept, false).await {
+            self.placing.pairs.take(pair.of, now);
         }
-        for mover in movers.into_iter().map(|at| pair.of[at]) {
-            self.gather(mover, false).await;
-        }
-        self.placing.pairs.take(pair.of, now);
     }
 
-    /// Has the thread come here to talk, with others of its process or else only if it works alone.
-    pub(crate) async fn gather(&self, mover: Actor, with_others: bool) {
-        let thread = mover.thread();
-        if self.endpoint.call(mover.kernel(), Gather { thread, with_others }).await.unwrap_or(false) {
-            log::debug!("thread {thread} comes here to talk");
+    /// Has threads come here to talk with those that are kept for them: with others of their process, or else only those that work alone. If none comes,
+    /// none is kept. False if this kernel is to decide again at its next look: see the head of this file.
+    pub(crate) async fn gather(&self, movers: &[Actor], kept: Vec<Kept>, with_others: bool) -> bool {
+        let mut refused = Vec::new();
+        for mover in movers {
+            let thread = mover.thread();
+            match self.endpoint.call(mover.kernel(), Gather { thread, with_others }).await {
+                Ok(true) => log::debug!("thread {thread} comes here to talk"),
+                _ => refused.push(mover.kernel()),
+            }
         }
+        if refused.len() < movers.len() {
+            return true;
+        }
+        kept.into_iter().for_each(|kept| self.let_go(kept));
+        refused.into_iter().any(|other| other < self.kernel)
     }
 
     pub(crate) async fn ask_talker(&self, talker: Actor) -> Option<Talker> {
@@ -266,13 +285,23 @@ impl System {
         true
     }
 
-    /// The thread stays, for another comes to it; false if it leaves.
-    pub(crate) fn keep_gathered(&self, thread: Pid) -> bool {
-        let Some(thread) = self.thread(thread).filter(|thread| thread.is_at_rest()) else { return false };
+    /// The thread stays, for another comes to it; None if it leaves.
+    pub(crate) fn keep_gathered(&self, thread: Pid) -> Option<Kept> {
+        let here = self.thread(thread).filter(|thread| thread.is_at_rest())?;
         let now = self.now();
+        let mut state = here.state.lock();
+        let before = state.gathered;
+        state.gathered = Gathered { at: now, times: before.times.max(1) };
+        Some(Kept { thread, mark: state.gathered, before })
+    }
+
+    /// Nobody comes to the thread.
+    fn let_go(&self, kept: Kept) {
+        let Some(thread) = self.thread(kept.thread) else { return };
         let mut state = thread.state.lock();
-        state.gathered = Gathered { at: now, times: state.gathered.times.max(1) };
-        true
+        if state.gathered == kept.mark {
+            state.gathered = kept.before;
+        }
     }
 }
 

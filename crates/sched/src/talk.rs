@@ -97,7 +97,7 @@ impl Talk {
 
     /// `by` wakes `woken`.
     #[inline]
-    pub(crate) fn note(&self, by: Actor, woken: Actor) {
+    pub fn note(&self, by: Actor, woken: Actor) {
         let both_here = by.kernel() == self.kernel && woken.kernel() == self.kernel;
         if !both_here && by.is_another_thread_than(woken) {
             self.count(by, woken);

@@ -386,6 +386,18 @@ impl<U: UserMode + 'static> Nodes<U> {
         }
     }
 
+    /// Nothing happens for so long.
+    pub fn pass(&self, ns: u64) {
+        self.clock.fetch_add(ns, SeqCst);
+    }
+
+    /// Every kernel looks at who has talked, before any of them goes on.
+    pub fn look_for_pairs(&self) {
+        for node in self.living() {
+            self.recorder.during(node.id, || node.node.system.look_for_pairs());
+        }
+    }
+
     /// Kills all processes.
     pub fn kill_all(&self) {
         for node in self.living() {

@@ -1,7 +1,7 @@
 //! Threads that another kernel has come: crates/process/src/pairs.rs.
 
 use crate::{born, go_to, results, shape};
-use machine::{KernelId, Pid};
+use machine::{Actor, KernelId, Pid};
 use messages::process::{AskTalker, Gather};
 use sim::{
     life::model::Id,
@@ -9,7 +9,11 @@ use sim::{
         machine::{Nodes, SimNode},
         user::{call, clone_thread, Arg, Command},
     },
+    shape::Shape,
 };
+
+/// So many wakes in a tenth of a second earn the cost of a move in two looks, or three.
+const WAKES: usize = 8_000;
 
 /// Where the thread is.
 fn kernel(nodes: &Nodes, thread: Id) -> usize {
@@ -97,6 +101,57 @@ fn threads_of_a_process_come_together_once() {
             assert_eq!(kernel(&nodes, thread), 0, "seed {seed}");
             assert!(!ask_to_come(&nodes, thread, 1, true), "seed {seed}: for the next ten seconds it stays");
         }
+        nodes.end_all();
+    }
+}
+
+/// The two talk, through something of each of the kernels, and all kernels look at that at once: so often, ten times a second. How often one has moved.
+fn talk(nodes: &Nodes, two: [Id; 2], looks: usize) -> usize {
+    let at = || two.map(|thread| kernel(nodes, thread));
+    let (mut moves, mut before) = (0, at());
+    for _ in 0..looks {
+        let actors = [0, 1].map(|one| Actor::new(Pid(two[one]), KernelId(before[one] as u16)));
+        for kernel in [0, 1] {
+            // Two who are together are not counted.
+            (0..WAKES).for_each(|_| nodes.nodes[kernel].scheduler.talk().note(actors[0], actors[1]));
+        }
+        nodes.pass(100_000_000);
+        nodes.look_for_pairs();
+        nodes.settle();
+        for thread in two {
+            results(nodes, thread, vec![Command::plain(call::GETPID, &[])]);
+        }
+        let now = at();
+        moves += (0..2).filter(|&one| now[one] != before[one]).count();
+        before = now;
+    }
+    moves
+}
+
+/// Two kernels of two CPUs, and on each of them one of two threads, which may go anywhere.
+fn apart(seed: u64, command: Command) -> (Nodes, [Id; 2]) {
+    let nodes = Nodes::new(Shape { cpus: 2, ..shape(seed, 2) });
+    let main = nodes.boot(0);
+    nodes.user.events();
+    let two = [main, born(&nodes, main, command)];
+    for (kernel, thread) in two.into_iter().enumerate() {
+        let cpu = nodes.nodes[kernel].cpu.cpus[0].0 as usize;
+        assert_eq!(results(&nodes, thread, vec![go_to(cpu)]), [0]);
+        set_free(&nodes, thread);
+    }
+    (nodes, two)
+}
+
+/// Each of the kernels keeps its own thread and wants the other one.
+#[test]
+fn of_two_kernels_that_decide_at_once_one_gets_the_other_thread() {
+    for (seed, threads) in (1..60).map(|seed| (seed, seed % 2 == 0)) {
+        let (nodes, two) = apart(seed, if threads { clone_thread(1) } else { Command::plain(call::FORK, &[]) });
+        assert_eq!(talk(&nodes, two, 2), 0, "seed {seed}");
+        // At most two collisions.
+        assert_eq!(talk(&nodes, two, 4), 1, "seed {seed}, threads: {threads}");
+        assert_eq!(kernel(&nodes, two[0]), kernel(&nodes, two[1]), "seed {seed}");
+        assert_eq!(talk(&nodes, two, 20), 0, "seed {seed}");
         nodes.end_all();
     }
 }
