@@ -58,6 +58,9 @@ pub struct MapRequest {
     pub stack: bool,
     /// The program that execve loads: nobody opens its file to write it (ETXTBSY).
     pub program: bool,
+    /// A few pages that are only read belong to the kernel that maps them, not to the object's: the space outlives that one, but of pages in
+    /// its page cache it sees copies (mincore).
+    pub own: bool,
 }
 
 impl MapRequest {
@@ -75,6 +78,7 @@ impl MapRequest {
             low: false,
             stack: false,
             program: false,
+            own: false,
         }
     }
 
