@@ -46,9 +46,26 @@ impl Relief for Pressure {
         }
     }
 
+    fn reclaim_mapped(&self, writes: bool) -> BoxFuture<'_, usize> {
+        Box::pin(async move {
+            let freed = match writes {
+                true => self.services.reclaim_any().await,
+                false => self.services.reclaim_mapped().await,
+            };
+            match freed {
+                0 => self.remote.reclaim_mapped(None).await,
+                freed => freed,
+            }
+        })
+    }
+
     fn reclaim_of<'a>(&'a self, groups: &'a [GroupId]) -> BoxFuture<'a, usize> {
         Box::pin(async move {
             match self.services.reclaim_of(groups).await + self.remote.reclaim_of(groups) {
+                0 => {}
+                freed => return freed,
+            }
+            match self.remote.reclaim_mapped(Some(groups)).await {
                 0 => self.remote.reclaim(),
                 freed => freed,
             }

@@ -8,6 +8,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
+use core::ops::Range;
 use fabric::Endpoint;
 use fs::network::list::SocketLists;
 use fs::remote::{AllPaths, Remote};
@@ -292,6 +293,15 @@ impl Mappers for Spaces {
             match vm {
                 Some(vm) => vm.recall(others, lost).await,
                 None => others,
+            }
+        })
+    }
+
+    fn unmap(&self, object: ObjectId, pages: Range<u64>, used: bool) -> BoxFuture<'_, ()> {
+        let vm = self.0.upgrade();
+        Box::pin(async move {
+            if let Some(vm) = vm {
+                vm.unmap(object, pages, used).await;
             }
         })
     }

@@ -29,6 +29,8 @@ pub(crate) struct Pressure {
 
 /// Pages; nobody waits for the end of a process that has no more than these.
 const WORTH_WAITING: u64 = 64;
+/// How often pages of files that are mapped go for the heap, before a process does.
+const MAPPED_ROUNDS: usize = 64;
 /// Time between two looks at whether memory is free, ns. Who waits sleeps: it may be a kernel's work for another kernel, or a
 /// thread of a real-time class, and either would never let the process run that is to end.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -106,6 +108,12 @@ impl System {
             trace::memory_short(self.memory.totals().1);
             let _one = self.pressure.ending_one.lock().await;
             while !self.memory.has_room() && self.vm.reclaim() {}
+            // Programs may map them again as fast as they go.
+            for _ in 0..MAPPED_ROUNDS {
+                if self.memory.has_room() || !self.vm.reclaim_mapped().await {
+                    break;
+                }
+            }
             if !self.memory.has_room() {
                 self.paths.drop_unused().await;
             }

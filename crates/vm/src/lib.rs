@@ -51,6 +51,7 @@ mod limits;
 mod lost;
 mod map;
 mod parts;
+mod reclaim;
 mod region;
 mod relief;
 mod remap;

@@ -14,8 +14,8 @@ use crate::{
 };
 use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::ops::Range;
 use fs::{Lost, Mappers, MappingUse};
-
 use machine::{errno::Result, BoxFuture, Errno, GroupId, HashSet, KernelSet, Page, PageRange, Soft};
 use messages::vm::{CountUses, RegionReport};
 
@@ -26,6 +26,10 @@ impl Mappers for Vm {
 
     fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet> {
         self.shared.objects.recall(others, lost)
+    }
+
+    fn unmap(&self, object: ObjectId, pages: Range<u64>, used: bool) -> BoxFuture<'_, ()> {
+        Mappers::unmap(&*self.shared, object, pages, used)
     }
 
     fn borrow(&self, must: bool) -> BoxFuture<'_, bool> {
@@ -62,6 +66,16 @@ impl Mappers for Shared {
         self.objects.recall(others, lost)
     }
 
+    fn unmap(&self, object: ObjectId, pages: Range<u64>, used: bool) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let lost = Lost { object, first: pages.start, end: pages.end, private: false };
+            // A space that comes meanwhile keeps what it has.
+            for space in self.all() {
+                space.let_go(lost, used).await;
+            }
+        })
+    }
+
     fn uses(&self, object: ObjectId, usage: MappingUse) -> BoxFuture<'_, u64> {
         Box::pin(async move {
             let here = self.uses_here(object, usage);
@@ -88,7 +102,7 @@ impl Shared {
 }
 
 /// The pages of a region that show pages of `lost`.
-fn shown(region: &Region, lost: &Lost) -> Option<PageRange> {
+pub(crate) fn shown(region: &Region, lost: &Lost) -> Option<PageRange> {
     let backing = region.backing.as_ref().filter(|backing| backing.object.id() == lost.object)?;
     let place = |index: u64| region.range.start.0.saturating_add(index.saturating_sub(backing.first));
     let range = region.range;

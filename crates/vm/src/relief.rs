@@ -2,7 +2,7 @@
 //!
 //! Problem: memory is overcommitted, so it may run out at any touch of a page, long after the call that
 //! promised it. Idea, as on Linux: other kernels' memory first (borrow.rs), then what can be had again goes (cached pages of
-//! files), then a process that holds much; only then does the fault fail. What has to be known for that is not known here: the kernel
+//! files, at last those that are mapped), then a process that holds much; only then does the fault fail. What has to be known for that is not known here: the kernel
 //! says it through [`Relief`].
 //!
 //! The dangerous interleaving: a thread that waits for the end of a process under a lock which that process
@@ -22,7 +22,11 @@ pub trait Relief: Send + Sync {
     fn machine_pages(&self) -> u64;
     /// Drops caches that can be filled again; answers how many frames that freed.
     fn reclaim(&self) -> usize;
-    /// The same of what is charged to `groups` (ascending): writes back first what is not clean, if nothing else is left.
+    /// Drops pages of files that are mapped, if they are clean; with `writes` also dirty ones, once they are written back, for which locks of files are waited for.
+    fn reclaim_mapped(&self, _writes: bool) -> BoxFuture<'_, usize> {
+        Box::pin(core::future::ready(0))
+    }
+    /// The same of what is charged to `groups` (ascending), mapped or not.
     fn reclaim_of<'a>(&'a self, _groups: &'a [GroupId]) -> BoxFuture<'a, usize> {
         Box::pin(core::future::ready(0))
     }
@@ -48,6 +52,14 @@ impl Vm {
     /// Drops caches that can be read or made again. False if that freed nothing.
     pub fn reclaim(&self) -> bool {
         self.shared.reclaim()
+    }
+
+    /// Drops clean pages of files that are mapped. False if that freed nothing.
+    pub async fn reclaim_mapped(&self) -> bool {
+        match self.shared.relief() {
+            Some(relief) => relief.reclaim_mapped(false).await > 0,
+            None => false,
+        }
     }
 
     /// See [`Relief::reclaim_of`].
@@ -88,7 +100,9 @@ impl Shared {
             Missing::Anywhere | Missing::Own => {}
         }
         match self.relief() {
-            Some(relief) => relief.reclaim() > 0 || relief.end_one(space).await,
+            Some(relief) => {
+                relief.reclaim() > 0 || relief.reclaim_mapped(true).await > 0 || relief.end_one(space).await
+            }
             None => false,
         }
     }

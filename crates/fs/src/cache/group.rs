@@ -1,19 +1,16 @@
 //! Pages of files that control groups pay for (machine/src/group.rs): charged when they are made, to the group of the thread that reads or writes, and the
 //! first to go when their group needs room.
 
-use super::{PageCache, Services, Slot, MAX_SIZE};
-use alloc::{
-    sync::{Arc, Weak},
-    vec::Vec,
+use super::{
+    mapped::{Of, BATCH},
+    PageCache, Services, Slot, MAX_SIZE,
 };
+use alloc::{sync::Arc, vec::Vec};
 use machine::{
     errno::Result,
     group::{ChargedPage, PageKind},
     Errno, Frame, FrameSlot, GroupId,
 };
-
-/// Pages that go at a time.
-const BATCH: usize = 256;
 
 /// What a system call answers that found its group full. (A fault tells that from a kernel without memory, for which processes of any group end.)
 pub(super) fn for_caller(error: Errno) -> Errno {
@@ -47,29 +44,47 @@ impl Services {
         ChargedPage::new(&*self.memory, self.spawner.payer(), kind).ok()
     }
 
-    /// Drops clean pages that nobody maps and that are charged to `groups` (ascending). If there are none, dirty pages are written back first.
+    /// Drops pages that are charged to `groups` (ascending), as [`Services::reclaim_any`] does.
     pub async fn reclaim_of(&self, groups: &[GroupId]) -> usize {
-        let caches: Vec<Arc<PageCache>> = self.caches.lock().iter().filter_map(Weak::upgrade).collect();
-        let drop_clean = || {
-            let mut freed = 0;
-            for cache in &caches {
-                if freed >= BATCH {
-                    break;
-                }
-                freed += cache.reclaim_of(groups, BATCH - freed);
-            }
-            freed
-        };
-        match drop_clean() {
+        self.reclaim_in_order(Some(groups)).await
+    }
+
+    /// Drops pages of files that can be read again: those that nobody maps, then those that nobody used lately, then dirty ones, which are written back first, and at last those in use. Not to be
+    /// called by who writes something back.
+    pub async fn reclaim_any(&self) -> usize {
+        self.reclaim_in_order(None).await
+    }
+
+    async fn reclaim_in_order(&self, of: Of<'_>) -> usize {
+        let caches = self.reclaimable_caches();
+        match drop_clean(&caches, of) {
             0 => {}
             freed => return freed,
         }
-        for cache in caches.iter().filter(|cache| cache.has_dirty_of(groups)) {
+        match self.reclaim_mapped_of(&caches, of, false).await {
+            0 => {}
+            freed => return freed,
+        }
+        for cache in caches.iter().filter(|cache| cache.has_dirty_of(of)) {
             // What can't be written stays.
             let _ = cache.write_back(0, MAX_SIZE).await;
         }
-        drop_clean()
+        match drop_clean(&caches, of) {
+            0 => self.reclaim_mapped_of(&caches, of, true).await,
+            freed => freed,
+        }
     }
+}
+
+fn drop_clean(caches: &[Arc<PageCache>], of: Of<'_>) -> usize {
+    let mut freed = 0;
+    for cache in caches {
+        if freed >= BATCH {
+            break;
+        }
+        freed += cache.reclaim_of(of, BATCH - freed);
+    }
+    freed
 }
 
 impl PageCache {
@@ -81,25 +96,26 @@ impl PageCache {
         }
     }
 
-    fn pays(&self, groups: &[GroupId], frame: Frame) -> bool {
+    pub(super) fn pays(&self, of: Of<'_>, frame: Frame) -> bool {
+        let Some(groups) = of else { return true };
         let tag = self.services.memory.tag(frame);
         !tag.group().is_root() && groups.binary_search(&tag.group()).is_ok()
     }
 
-    fn reclaim_of(&self, groups: &[GroupId], frames: usize) -> usize {
+    fn reclaim_of(&self, of: Of<'_>, frames: usize) -> usize {
         // Perhaps asked for from inside this cache.
         let Some(mut state) = self.state.try_lock() else { return 0 };
         let memory = &*self.services.memory;
-        let is_meant = |slot: &Slot| slot.is_idle(memory) && slot.frame().is_some_and(|frame| self.pays(groups, frame));
+        let is_meant = |slot: &Slot| slot.is_idle(memory) && slot.frame().is_some_and(|frame| self.pays(of, frame));
         let idle = state.pages.iter().filter(|(_, slot)| is_meant(slot)).map(|(index, _)| *index);
         let idle: Vec<u64> = idle.take(frames).collect();
         idle.iter().for_each(|index| state.pages.remove(index));
         idle.len()
     }
 
-    fn has_dirty_of(&self, groups: &[GroupId]) -> bool {
+    fn has_dirty_of(&self, of: Of<'_>) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
-        let meant = |slot: &Slot| matches!(slot, Slot::Ready { frame, dirty: true, .. } if self.pays(groups, *frame));
+        let meant = |slot: &Slot| matches!(slot, Slot::Ready { frame, dirty: true, .. } if self.pays(of, *frame));
         state.dirty.get() > 0 && state.pages.values().any(meant)
     }
 }

@@ -16,6 +16,7 @@ mod flusher;
 mod group;
 mod holders;
 mod lent;
+mod mapped;
 mod object;
 mod pages;
 mod services;
@@ -138,6 +139,8 @@ struct State {
     direct: Vec<Range<u64>>,
     /// How often pages were lost: see [`Object::losses`].
     losses: u64,
+    /// Where it goes on that pages in use are dropped (mapped.rs).
+    hand: u64,
 }
 
 pub struct PageCache {
@@ -253,6 +256,7 @@ impl PageCache {
                 copies: BTreeMap::new(),
                 direct: Vec::new(),
                 losses: 0,
+                hand: 0,
             }),
             loaded: WaitQueue::new(),
             writer: AsyncLock::new(()),
@@ -304,7 +308,7 @@ impl PageCache {
         }
         let page = self.services.charge(self.page_kind()).await?;
         let frame = match self.store {
-            Some(_) => self.services.frame()?,
+            Some(_) => self.services.frame_at_any_cost().await?,
             None => self.services.lasting_frame().await?,
         };
         page.put_on(frame.frame());
@@ -444,7 +448,7 @@ impl PageCache {
     /// Frames for pages from the store. Only the first must be had; read-ahead may not.
     async fn frames_to_read_into(&self, pages: &Range<u64>) -> Result<Vec<CountedFrame<'_>>> {
         let first = self.services.charge(self.page_kind()).await?;
-        let mut frames = alloc::vec![self.services.frame()?];
+        let mut frames = alloc::vec![self.services.frame_at_any_cost().await?];
         first.put_on(frames[0].frame());
         for _ in pages.start + 1..pages.end {
             let Some(page) = self.services.charge_now(self.page_kind()) else { break };

@@ -8,7 +8,10 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+};
 use machine::{
     account::Accounts, errno::Result, sync::Lock, BoxFuture, CountedFrame, Errno, Frame, GroupId, HashMap, KernelId,
     KernelSet, Memory, Pid, Serials, Spawner, PAGE_SIZE,
@@ -41,6 +44,11 @@ pub trait Mappers: Send + Sync {
     fn lost(&self, lost: Lost) -> BoxFuture<'_, ()>;
     /// Nor do `others`, which had pages from the object itself. Answers those that use nothing of it any more.
     fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet>;
+    /// Address spaces of this kernel, and kernels that borrowed from them, do not show these pages afterwards, though they are still the object's: who touches one gets it from there
+    /// again. Those stay that are locked, or may be written; and unless `used` those that were used since they were asked for last.
+    fn unmap(&self, _object: ObjectId, _pages: Range<u64>, _used: bool) -> BoxFuture<'_, ()> {
+        Box::pin(core::future::ready(()))
+    }
     /// Asks other kernels for frames, also (`must`) if that was in vain lately. True if there are some for
     /// [`Memory::alloc_anywhere`] now.
     fn borrow(&self, _must: bool) -> BoxFuture<'_, bool> {
@@ -67,7 +75,7 @@ pub struct Services {
     /// Caches whose pages can be read again, hence reclaimed.
     pub(super) caches: Lock<Vec<Weak<PageCache>>>,
     /// Where the next reclaim goes on, so that all caches give in turn.
-    hand: AtomicUsize,
+    pub(super) hand: AtomicUsize,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     pub(crate) locked: Arc<Locked>,
     /// What is dirty.

@@ -25,6 +25,8 @@ use messages::fs::{Lost, ObjectLost, ObjectPages, ObjectPagesReply, ObjectPunch,
 
 /// Pages asked for at a time.
 const RUN: u64 = 8;
+/// Copies in use that go at a time.
+const RECLAIMED: usize = 256;
 
 /// An object (mapped file) of another kernel, as long as this kernel uses it. There is one for each object.
 pub(super) struct Foreign {
@@ -94,6 +96,28 @@ impl Remote {
         known.iter().map(|foreign| foreign.drop_unmapped(groups)).sum()
     }
 
+    /// Drops copies that programs map, charged to `groups` (ascending) or to anybody: first those that nobody used lately. Answers how many.
+    pub async fn reclaim_mapped(&self, groups: Option<&[GroupId]>) -> usize {
+        let Some(mappers) = self.mappers.lock().clone() else { return 0 };
+        for used in [false, true] {
+            let known: Vec<_> = self.foreign.lock().values().filter_map(Weak::upgrade).collect();
+            let mut freed = 0;
+            for foreign in &known {
+                let mut at = 0;
+                while let Some(run) = foreign.next_in_use(at, groups).filter(|_| freed < RECLAIMED) {
+                    at = run.end;
+                    mappers.unmap(foreign.id, run.clone(), used).await;
+                    freed += foreign.drop_idle(run, groups);
+                    pause(&*self.spawner).await;
+                }
+            }
+            if freed > 0 {
+                return freed;
+            }
+        }
+        0
+    }
+
     /// Tells `others` that pages of an object of this kernel are lost. Answers those of them that use nothing of the object any more.
     pub async fn recall(&self, others: &KernelSet, lost: Lost) -> KernelSet {
         let answers = self.endpoint.multicast(others, ObjectLost { lost }).await;
@@ -145,6 +169,10 @@ impl Remote {
     }
 }
 
+fn is_charged(memory: &dyn Memory, frame: Frame, groups: Option<&[GroupId]>) -> bool {
+    groups.is_none_or(|groups| groups.binary_search(&memory.tag(frame).group()).is_ok())
+}
+
 impl Foreign {
     fn memory(&self) -> &dyn Memory {
         &*self.file.remote.memory
@@ -178,6 +206,26 @@ impl Foreign {
             .frames
             .retain(|_, frame| memory.count(*frame) > 1 || groups.binary_search(&memory.tag(*frame).group()).is_err());
         before - pages.frames.len()
+    }
+
+    /// Copies in use from `start` on, one behind the other.
+    fn next_in_use(&self, start: u64, groups: Option<&[GroupId]>) -> Option<Range<u64>> {
+        let memory = self.memory();
+        let pages = self.pages.lock();
+        let is_meant = |frame: &Frame| memory.count(*frame) > 1 && is_charged(memory, *frame, groups);
+        let mut found = pages.frames.range(start..).skip_while(|(_, frame)| !is_meant(frame));
+        let (first, _) = found.next()?;
+        let rest = found.take_while(|(index, frame)| **index < first + RECLAIMED as u64 && is_meant(frame));
+        Some(*first..rest.last().map_or(*first, |(index, _)| *index) + 1)
+    }
+
+    fn drop_idle(&self, run: Range<u64>, groups: Option<&[GroupId]>) -> usize {
+        let memory = self.memory();
+        let mut pages = self.pages.lock();
+        let is_meant = |frame: &Frame| memory.count(*frame) == 1 && is_charged(memory, *frame, groups);
+        let found = pages.frames.range(run).filter(|(_, frame)| is_meant(frame));
+        let idle: Vec<u64> = found.map(|(index, _)| *index).collect();
+        idle.iter().filter(|index| pages.frames.remove(**index)).count()
     }
 
     fn drop_unneeded(&self, pages: Range<u64>) {
