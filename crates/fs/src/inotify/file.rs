@@ -293,7 +293,7 @@ impl File for Inotify {
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        ready(b"anon_inode:inotify".to_vec())
+        ready(super::PATH.to_vec())
     }
 
     fn as_any(&self) -> &dyn Any {

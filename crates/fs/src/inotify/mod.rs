@@ -50,6 +50,9 @@ const MASK_CREATE: u32 = 0x1000_0000;
 const MASK_ADD: u32 = 0x2000_0000;
 const ONESHOT: u32 = 0x8000_0000;
 
+/// What /proc/PID/fd shows of such a file.
+pub(crate) const PATH: &[u8] = b"anon_inode:inotify";
+
 /// /proc/sys/fs/inotify.
 pub const MAX_QUEUED: usize = 16384;
 pub const MAX_INSTANCES: usize = 128;

@@ -231,7 +231,7 @@ impl LocalPaths {
         let collector = match collector.as_any().downcast_ref::<Inotify>() {
             Some(collector) => collector,
             // It is on the kernel that owns the root. ENOSPC: who gets it looks for changes by himself.
-            None if collector.remote().is_some() => {
+            None if collector.remote().is_some() && collector.path().await == inotify::PATH => {
                 log::warn!("inotify: {}: not of another kernel's file systems", path.escape_ascii());
                 return Err(Errno::ENOSPC);
             }
