@@ -18,7 +18,7 @@ pub use control::{Control, ControlAnswer};
 pub use object::{Loaned, Object};
 pub use sigio::{Fasync, Signaller};
 pub use transfer::{Access, Destination, Frames, Requester, Source, Transfer, UserBuffer, NEEDS_BUFFER};
-pub use waiting::Patience;
+pub use waiting::{Patience, MUST_WAIT};
 
 use abi::{
     signal::SignalSet, Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, OpenFlags, SetAttributes,

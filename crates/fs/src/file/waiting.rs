@@ -25,7 +25,7 @@ pub(crate) fn attempt<'a, T: Send + 'a>(
 
 /// The answer to a stand-in that tries: the operation would wait, so it is to wait where it is. Programs never
 /// see it; a file that is not to wait at all answers EAGAIN. (Linux has such numbers above 511 too.)
-pub(crate) const MUST_WAIT: Errno = Errno(540);
+pub const MUST_WAIT: Errno = Errno(540);
 
 /// What an operation does when it can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,6 +52,7 @@ pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
     let file = match at_once(call, None) {
         AtOnce::Moved(_, read) => return Ok(read as u64),
         AtOnce::Takes(file) => file,
+        AtOnce::Failed(error) => return Err(error),
         AtOnce::Unknown => readable(call, None).await?,
     };
     let segments = single(call.pointer(1), call.arg(2))?;
@@ -68,6 +69,7 @@ pub(crate) async fn pread64(call: &mut Call<'_>) -> Result<u64> {
     let file = match at_once(call, Some(offset)) {
         AtOnce::Moved(_, read) => return Ok(read as u64),
         AtOnce::Takes(file) => file,
+        AtOnce::Failed(error) => return Err(error),
         AtOnce::Unknown => readable(call, Some(offset)).await?,
     };
     into(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await

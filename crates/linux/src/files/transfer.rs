@@ -13,7 +13,7 @@ use crate::call::Call;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::ops::Range;
 use fs::{
-    file::{Access, Patience, Requester, Transfer, UserBuffer},
+    file::{Access, Patience, Requester, Transfer, UserBuffer, MUST_WAIT, NEEDS_BUFFER},
     remote::loan::Loan,
     Caller, File, OpenFlags,
 };
@@ -166,8 +166,10 @@ impl<'a> ProgramBuffer<'a> {
 pub(super) enum AtOnce {
     /// So many bytes were moved.
     Moved(Arc<dyn File>, usize),
-    /// None, for it takes more than that, or fails. The file is open for it.
+    /// None, for it takes more than that. The file is open for it.
     Takes(Arc<dyn File>),
+    /// It has failed. (To try once more would not be the same: a socket tells an error once.)
+    Failed(Errno),
     /// Nothing was tried, nor is anything known of the file.
     Unknown,
 }
@@ -199,7 +201,8 @@ pub(super) fn at_once(
     let access = Access { at: offset, patience: Patience::Tries, ..Access::by(&asking) };
     match begin(&*file, &mut program, access) {
         Some(Ok(moved)) => AtOnce::Moved(file, moved),
-        _ => AtOnce::Takes(file),
+        None | Some(Err(NEEDS_BUFFER | MUST_WAIT)) => AtOnce::Takes(file),
+        Some(Err(error)) => AtOnce::Failed(error),
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
         AtOnce::Moved(_, written) if written as u64 == call.arg(2) => return Ok(written as u64),
         AtOnce::Moved(file, written) => (file, written),
         AtOnce::Takes(file) => (file, 0),
+        AtOnce::Failed(error) => return Err(broken(call, error).await),
         AtOnce::Unknown => (writable(call, None).await?, 0),
     };
     let segments = single(call.pointer(1), call.arg(2))?;
@@ -65,6 +66,7 @@ pub(crate) async fn pwrite64(call: &mut Call<'_>) -> Result<u64> {
         AtOnce::Moved(_, written) if written as u64 == call.arg(2) => return Ok(written as u64),
         AtOnce::Moved(file, written) => (file, written),
         AtOnce::Takes(file) => (file, 0),
+        AtOnce::Failed(error) => return Err(broken(call, error).await),
         AtOnce::Unknown => (writable(call, Some(offset)).await?, 0),
     };
     rest_from(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset), done).await
