@@ -25,7 +25,7 @@ impl Monitor {
     /// that is in the middle of a task.
     pub fn begin(self) {
         if matches!(self, Monitor::Kernel | Monitor::Bpf) {
-            sys::wait_for_turn();
+            sys::use_batch_class();
         }
     }
 

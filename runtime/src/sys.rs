@@ -137,14 +137,14 @@ pub fn set_cpus(thread: i32, cpus: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// From now on, when this thread is woken it takes the CPU from nobody that computes, but waits until that waits or has had its time (SCHED_BATCH). Not if the program has chosen
-/// another class for it.
-pub fn wait_for_turn() {
+/// Makes the calling thread SCHED_BATCH, so that waking it takes the CPU from nobody that computes; threads and processes that it makes are ordinary. Leaves any class that the
+/// program has chosen.
+pub fn use_batch_class() {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel reads one structure. Nobody is refused that, and if so, nothing is lost but time.
     unsafe {
         if libc::sched_getscheduler(0) == libc::SCHED_OTHER {
-            libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters);
+            libc::sched_setscheduler(0, libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK, &raw const parameters);
         }
     }
 }

@@ -70,8 +70,8 @@ int main(void) {
     pthread_join(sender, NULL);
     SHOW(recv(ends[0], bytes, 100, MSG_DONTWAIT));
 
-    char name[] = "/tmp/at-once-XXXXXX";
-    int file = mkstemp(name), reader = open(name, O_RDONLY), writer = open(name, O_WRONLY);
+    const char *name = "read-and-written";
+    int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600), reader = open(name, O_RDONLY), writer = open(name, O_WRONLY);
     SHOW(write(file, bytes, 5000));
     SHOW(read(file, bytes, 10));
     SHOW(pread(file, bytes, 6000, 1000));
@@ -93,6 +93,12 @@ int main(void) {
     setrlimit(RLIMIT_FSIZE, &limit);
     SHOW(write(file, bytes, 10));
     SHOW(write(file, bytes, 10));
+    // A socket tells an error once: its peer has gone without reading what was sent.
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    write(ends[0], "unread", 6);
+    close(ends[1]);
+    SHOW(read(ends[0], bytes, 10));
+    SHOW(read(ends[0], bytes, 10));
     pipe(ends);
     SHOW(pread(ends[0], bytes, 1, 0));
     SHOW(pwrite(ends[1], bytes, 1, 0));

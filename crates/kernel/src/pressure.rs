@@ -65,10 +65,7 @@ impl Relief for Pressure {
                 0 => {}
                 freed => return freed,
             }
-            match self.remote.reclaim_mapped(Some(groups)).await {
-                0 => self.remote.reclaim(),
-                freed => freed,
-            }
+            self.remote.reclaim_mapped(Some(groups)).await
         })
     }
 

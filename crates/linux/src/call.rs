@@ -163,7 +163,7 @@ impl<'a> Call<'a> {
     }
 
     /// The root of a path relative to descriptor `fd`, and where it starts.
-    pub async fn places(&self, fd: i32) -> Result<(Arc<dyn File>, Arc<dyn File>)> {
+    pub async fn root_and_start(&self, fd: i32) -> Result<(Arc<dyn File>, Arc<dyn File>)> {
         let directories = self.process().directories().await?;
         let at = match fd {
             AT_FDCWD => directories.cwd,

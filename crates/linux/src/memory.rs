@@ -109,8 +109,8 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         (0, _) => MapAddress::Fixed(UserAddr(address)),
         _ => MapAddress::FixedNoReplace(UserAddr(address)),
     };
-    // Counters, of which no part is in a page cache.
-    let is_told = file.as_ref().is_some_and(|file| file.changes().is_some());
+    // Only counters of CPUs can both be mapped and tell of changes. No part of them is in a page cache.
+    let counts = file.as_ref().is_some_and(|file| file.changes().is_some());
     let source = match file {
         None => Source::Anonymous,
         Some(file) => {
@@ -159,7 +159,7 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         low: may_be_low(call),
         stack: false,
         program: false,
-        own: is_told,
+        survives_owner: counts,
     };
     let (space, prot) = (call.space(), request.prot);
     let at = space.map(request).await?;

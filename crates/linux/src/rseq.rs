@@ -113,14 +113,14 @@ async fn write_cpu(thread: &Arc<Thread>, at: u64, cpu: CpuFields, node: NodeFiel
     space.write(UserAddr(at).add(NODE_AT), node.as_bytes()).await
 }
 
-/// Whether the area names the CPU and no critical section, as it nearly always does when a thread that was suspended goes on. False:
-/// [`resume`] has to look.
+/// Whether nothing is to be written or aborted before a thread that was suspended goes on, as nearly always: no area is registered, or it names
+/// this CPU and no critical section. False: [`resume`] has to look.
 pub(crate) fn is_current(thread: &Arc<Thread>, space: &Space) -> bool {
     use core::sync::atomic::Ordering::Relaxed;
+    let Some((at, _, _)) = thread.state.lock().rseq else { return true };
     if thread.rseq_cpu.load(Relaxed) != thread.process.system.cpu.current().0 {
         return false;
     }
-    let Some((at, _, _)) = thread.state.lock().rseq else { return false };
     let mut pointer = 0u64;
     space.table().read(UserAddr(at).add(SECTION_AT), pointer.as_mut_bytes()).is_ok() && pointer == 0
 }

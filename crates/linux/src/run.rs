@@ -94,9 +94,9 @@ impl Linux {
                 if !is_current && crate::rseq::resume(thread, &mut context).await.is_err() {
                     crate::signal::force(thread, &mut context, SignalInfo::kernel(Signal::SEGV)).await;
                 }
-                thread.enters_user();
-                if overran || !is_current {
-                    // That took time, and maybe the CPU: look at everything once more.
+                let has_woken = thread.enters_user();
+                if overran || !is_current || has_woken {
+                    // That took time, and maybe the CPU; or somebody waits for this CPU now: look at everything once more.
                     continue;
                 }
             }

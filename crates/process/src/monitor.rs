@@ -308,25 +308,27 @@ impl Thread {
         }
     }
 
-    /// Called before a thread that has lost its CPU is in user mode again. If it has come from another kernel it is counted here from now on.
+    /// Called before a thread that has lost its CPU is in user mode again. If it has come from another kernel it is counted here from now on. True if somebody
+    /// may have been woken who wants this CPU: [`sched::Scheduler::should_yield`] must be asked again.
     #[inline]
-    pub fn enters_user(&self) {
+    pub fn enters_user(&self) -> bool {
         if self.regrouped.load(Relaxed) && self.regrouped.swap(false, Relaxed) {
             self.process.system.scheduler.set_payer(self.process.cgroup());
         }
-        if self.is_monitored() {
-            self.enters_user_monitored();
-        }
+        self.is_monitored() && self.enters_user_monitored()
     }
 
-    fn enters_user_monitored(&self) {
+    fn enters_user_monitored(&self) -> bool {
         let scheduler = &self.process.system.scheduler;
         // Who must be told is woken when the task is not locked.
         let pending = self.task.lock().as_ref().map(|task| scheduler.enters_user(task));
         match pending {
             Some(Some(pending)) => scheduler.tell_here(pending),
-            Some(None) => self.begin_monitoring(),
-            None => {}
+            Some(None) => {
+                self.begin_monitoring();
+                true
+            }
+            None => false,
         }
     }
 

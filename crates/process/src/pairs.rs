@@ -31,11 +31,11 @@
 //! ```
 //!
 //! So the one that is here is marked first, and does not leave. If both kernels do so before either asks, nobody comes to anybody. Then both take their marks
-//! back ([`Kept`]). The one with the lower number decides again at its next look; the other begins its sum anew, and needs two looks at least.
+//! back ([`MarkedThread`]). The one with the lower number decides again at its next look; the other begins its sum anew, and needs two looks at least.
 
 use crate::{balance::cost_of_move, guests::Guests, System, Thread};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use machine::{sync::Lock, Actor, KernelId, Pid};
 use messages::process::{AskTalker, Gather, Gathered, Talker};
 use sched::Pair;
@@ -63,13 +63,15 @@ const LITTLE: u64 = 4;
 #[derive(Default)]
 pub(crate) struct Pairs {
     next_look: AtomicU64,
+    /// A look is under way.
+    looks: AtomicBool,
     known: Lock<Vec<KnownPair>>,
     /// Processes with threads on this kernel and others that talk through something of this one.
     pub(crate) guests: Guests,
 }
 
-/// A thread that is marked, for another comes to it.
-pub(crate) struct Kept {
+/// A thread of this kernel that was marked before another was asked to come to it, and what is needed to take the mark back.
+pub(crate) struct MarkedThread {
     thread: Pid,
     mark: Gathered,
     /// The mark that it had.
@@ -168,8 +170,13 @@ impl System {
         if now < due || self.placing.pairs.next_look.compare_exchange(due, now + LOOK_NS, Relaxed, Relaxed).is_err() {
             return;
         }
+        // Marks that one look has made are taken back, or stay, before the next one makes some.
+        if self.placing.pairs.looks.swap(true, Acquire) {
+            return;
+        }
         let (pairs, guests) = talk.take(LEAST_WAKES);
         if pairs.is_empty() && guests.is_empty() {
+            self.placing.pairs.looks.store(false, Release);
             return;
         }
         let system = self.clone();
@@ -178,6 +185,7 @@ impl System {
                 system.weigh(pair).await;
             }
             system.weigh_guests(guests).await;
+            system.placing.pairs.looks.store(false, Release);
         });
     }
 
@@ -210,7 +218,8 @@ impl System {
         }
         // First the one that is here: see the head of this file.
         let here = pair.of.iter().filter(|talker| talker.kernel() == self.kernel);
-        let Some(kept) = here.map(|talker| self.keep_gathered(talker.thread())).collect::<Option<Vec<Kept>>>() else {
+        let Some(kept) = here.map(|talker| self.keep_gathered(talker.thread())).collect::<Option<Vec<MarkedThread>>>()
+        else {
             return;
         };
         let movers: Vec<Actor> = movers.into_iter().map(|at| pair.of[at]).collect();
@@ -220,8 +229,8 @@ impl System {
     }
 
     /// Has threads come here to talk with those that are kept for them: with others of their process, or else only those that work alone. If none comes,
-    /// none is kept. False if this kernel is to decide again at its next look: see the head of this file.
-    pub(crate) async fn gather(&self, movers: &[Actor], kept: Vec<Kept>, with_others: bool) -> bool {
+    /// the marks are taken back. True: what was summed up begins anew; false: it stays, and this kernel decides again at its next look (see the head of this file).
+    pub(crate) async fn gather(&self, movers: &[Actor], kept: Vec<MarkedThread>, with_others: bool) -> bool {
         let mut refused = Vec::new();
         for mover in movers {
             let thread = mover.thread();
@@ -233,7 +242,7 @@ impl System {
         if refused.len() < movers.len() {
             return true;
         }
-        kept.into_iter().for_each(|kept| self.let_go(kept));
+        kept.into_iter().for_each(|kept| self.unmark(kept));
         refused.into_iter().any(|other| other < self.kernel)
     }
 
@@ -286,17 +295,17 @@ impl System {
     }
 
     /// The thread stays, for another comes to it; None if it leaves.
-    pub(crate) fn keep_gathered(&self, thread: Pid) -> Option<Kept> {
+    pub(crate) fn keep_gathered(&self, thread: Pid) -> Option<MarkedThread> {
         let here = self.thread(thread).filter(|thread| thread.is_at_rest())?;
         let now = self.now();
         let mut state = here.state.lock();
         let before = state.gathered;
         state.gathered = Gathered { at: now, times: before.times.max(1) };
-        Some(Kept { thread, mark: state.gathered, before })
+        Some(MarkedThread { thread, mark: state.gathered, before })
     }
 
-    /// Nobody comes to the thread.
-    fn let_go(&self, kept: Kept) {
+    /// Takes the mark back, unless the thread was marked again meanwhile.
+    fn unmark(&self, kept: MarkedThread) {
         let Some(thread) = self.thread(kept.thread) else { return };
         let mut state = thread.state.lock();
         if state.gathered == kept.mark {

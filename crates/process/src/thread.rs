@@ -212,7 +212,8 @@ impl Thread {
             self.fpu_live.store(false, Relaxed);
             self.fpu_on.store(cpu + 1, Relaxed);
         }
-        self.descheduled.store(true, Relaxed);
+        // A swap, so that what another CPU wrote before `note_descheduled` is still seen by who takes the flag.
+        self.descheduled.swap(true, Relaxed);
     }
 
     /// It has lost the CPU with this index.

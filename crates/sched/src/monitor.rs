@@ -137,12 +137,14 @@ impl Scheduler {
         })
     }
 
-    /// These must hear what was counted on this CPU.
+    /// These must hear what was counted on this CPU. False: nobody.
     #[inline]
-    pub fn tell_here(&self, pending: PendingWake) {
-        if pending.0.is_some() {
+    pub fn tell_here(&self, pending: PendingWake) -> bool {
+        let any = pending.0.is_some();
+        if any {
             self.tell(pending, self.here());
         }
+        any
     }
 
     /// The task is monitored no more: the thread has ended, or asks for it. This counts as a block.

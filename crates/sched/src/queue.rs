@@ -131,7 +131,8 @@ impl<T> Queue<T> {
 
     fn charge(&mut self, now: u64) {
         let ns = now.saturating_sub(self.since);
-        self.since = now;
+        // A CPU's loop may have looked at the clock before somebody else was charged.
+        self.since = self.since.max(now);
         match self.running {
             None => {}
             Some(Class::Kernel) if self.threads() > 0 => self.turns.borrow(ns),

@@ -103,9 +103,8 @@ impl Scheduler {
         self.start(Class::Kernel, NOBODY, u64::MAX, Box::pin(task));
     }
 
-    /// Starts kernel work that stays on one CPU, by its index.
+    /// Starts kernel work that stays on one CPU, by its index; from 64 on any CPU of this kernel may take it.
     pub fn spawn_on(self: &Arc<Self>, cpu: usize, task: impl Future<Output = ()> + Send + 'static) {
-        // Beyond 63 any CPU takes it.
         self.start(Class::Kernel, NOBODY, 1u64.checked_shl(cpu as u32).unwrap_or(u64::MAX), Box::pin(task));
     }
 

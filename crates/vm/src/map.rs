@@ -53,7 +53,7 @@ impl Space {
         // Without a wish for an address, shared pages of an object are mapped by the kernel that has the
         // object, so that its frames need not be pinned one by one. With that the space has something there, and does not
         // outlive that kernel; for a few counters that are only read this is not worth it.
-        let few = request.own && pages <= FEW_PAGES && !request.prot.contains(Access::WRITE);
+        let few = request.survives_owner && pages <= FEW_PAGES && !request.prot.contains(Access::WRITE);
         let foreign =
             backing.as_ref().filter(|backing| request.shared && !few && backing.object.id().owner != self.me());
         let start = match request.place {

@@ -58,9 +58,9 @@ pub struct MapRequest {
     pub stack: bool,
     /// The program that execve loads: nobody opens its file to write it (ETXTBSY).
     pub program: bool,
-    /// A few pages that are only read belong to the kernel that maps them, not to the object's: the space outlives that one, but of pages in
-    /// its page cache it sees copies (mincore).
-    pub own: bool,
+    /// The pages, if they are few and only read, belong to the kernel that maps them, so that the space outlives the object's kernel. (Of an object in that one's
+    /// page cache it would see copies only.)
+    pub survives_owner: bool,
 }
 
 impl MapRequest {
@@ -78,7 +78,7 @@ impl MapRequest {
             low: false,
             stack: false,
             program: false,
-            own: false,
+            survives_owner: false,
         }
     }
 

@@ -169,6 +169,7 @@ impl Disks {
     /// The partitions of a disk go, with their nodes. EBUSY: as above.
     pub(super) async fn remove_partitions(&self, disk: &Arc<Volume>) -> Result<()> {
         let is_part = |volume: &Arc<Volume>| volume.disk().is_some_and(|of| Arc::ptr_eq(of, disk));
+        let devices = self.devices()?;
         let partitions: Vec<_> = self.volumes.lock().iter().filter(|volume| is_part(volume)).cloned().collect();
         for (index, partition) in partitions.iter().enumerate() {
             if let Err(error) = partition.uses().close() {
@@ -176,7 +177,6 @@ impl Disks {
                 return Err(error);
             }
         }
-        let devices = self.devices()?;
         let removed: Vec<_> = self.volumes.lock().extract_if(.., |volume| is_part(volume)).collect();
         for partition in removed {
             partition.uses().end_all();

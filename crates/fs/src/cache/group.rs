@@ -2,7 +2,7 @@
 //! first to go when their group needs room.
 
 use super::{
-    mapped::{Of, BATCH},
+    mapped::{Of, BATCH, FEW},
     PageCache, Services, Slot, MAX_SIZE,
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -49,40 +49,40 @@ impl Services {
         self.reclaim_in_order(Some(groups)).await
     }
 
-    /// Drops pages of files that can be read again: those that nobody maps, then those that nobody used lately, then dirty ones, which are written back first, and at last those in use. Not to be
-    /// called by who writes something back.
+    /// Drops pages of files that can be read again: those that nobody maps, then dirty ones, which are written back first, then those that are mapped and were not used
+    /// lately, and if nothing has gone, those in use. Not to be called by who writes something back.
     pub async fn reclaim_any(&self) -> usize {
         self.reclaim_in_order(None).await
     }
 
     async fn reclaim_in_order(&self, of: Of<'_>) -> usize {
         let caches = self.reclaimable_caches();
-        match drop_clean(&caches, of) {
-            0 => {}
-            freed => return freed,
+        let mut freed = drop_clean(&caches, of, BATCH);
+        // A few are no sign that there is enough: what programs of other kernels have just read looks unused here, goes, and is read again at once.
+        if freed < FEW {
+            for cache in caches.iter().filter(|cache| cache.has_dirty_of(of)) {
+                // What can't be written stays.
+                let _ = cache.write_back(0, MAX_SIZE).await;
+            }
+            freed += drop_clean(&caches, of, BATCH - freed);
         }
-        match self.reclaim_mapped_of(&caches, of, false).await {
-            0 => {}
-            freed => return freed,
+        if freed < FEW {
+            freed += self.reclaim_mapped_of(&caches, of, false).await;
         }
-        for cache in caches.iter().filter(|cache| cache.has_dirty_of(of)) {
-            // What can't be written stays.
-            let _ = cache.write_back(0, MAX_SIZE).await;
-        }
-        match drop_clean(&caches, of) {
+        match freed {
             0 => self.reclaim_mapped_of(&caches, of, true).await,
             freed => freed,
         }
     }
 }
 
-fn drop_clean(caches: &[Arc<PageCache>], of: Of<'_>) -> usize {
+fn drop_clean(caches: &[Arc<PageCache>], of: Of<'_>, most: usize) -> usize {
     let mut freed = 0;
     for cache in caches {
-        if freed >= BATCH {
+        if freed >= most {
             break;
         }
-        freed += cache.reclaim_of(of, BATCH - freed);
+        freed += cache.reclaim_of(of, most - freed);
     }
     freed
 }

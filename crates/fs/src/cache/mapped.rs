@@ -13,7 +13,7 @@
 //! So a page is looked at again, under the lock that a fault takes a count of its frame under, and goes only if it is clean and the cache has the one count.
 //! A mapping may write only to a page that is dirty. (Not so the frames that are lent to other kernels to be written, of which the kernel hears later. Those stay.)
 //!
-//! Pages go in the order of a hand that goes round each file. One that was used since the hand came by last stays, unless nothing else is left.
+//! A hand goes round each file (second chance); a page that was used since it came by last is skipped, unless none of the next 1024 is unused.
 
 use super::{Mappers, PageCache, Services, Slot};
 use alloc::{
@@ -25,6 +25,8 @@ use machine::{errno::Result, pause, CountedFrame, Errno, FrameSlot, GroupId, Mem
 
 /// Pages that go at a time.
 pub(super) const BATCH: usize = 256;
+/// If fewer have gone, others are looked for.
+pub(super) const FEW: usize = 32;
 /// Pages taken out of page tables at a time.
 const RUN: u64 = 256;
 /// Pages that are looked at before used ones go.

@@ -49,7 +49,7 @@ pub(crate) const AT_NO_AUTOMOUNT: u64 = 0x800;
 impl Call<'_> {
     /// Where `path` starts if it is relative to `fd`; an absolute path does not look at `fd` at all.
     pub(crate) async fn base_of(&self, fd: i32, path: &[u8]) -> Result<Base> {
-        let (root, at) = self.places(if path.first() == Some(&b'/') { AT_FDCWD } else { fd }).await?;
+        let (root, at) = self.root_and_start(if path.first() == Some(&b'/') { AT_FDCWD } else { fd }).await?;
         Ok(Base::new(root, at))
     }
 

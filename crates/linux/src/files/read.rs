@@ -40,39 +40,35 @@ pub(super) async fn takes_nothing(file: &Arc<dyn File>) -> Result<bool> {
     Ok(file.changes().is_none() || Kind::of_mode(file.attributes().await?.mode).is_some())
 }
 
-/// See [`transfer::at_once`].
-fn at_once(call: &Call<'_>, offset: Option<u64>) -> AtOnce {
-    let bytes = call.arg(2);
-    transfer::at_once(call, (call.pointer(1), bytes), offset, OpenFlags::readable, |file, program, access| {
-        file.read_into(Destination::User(program, bytes as usize), access).done()
-    })
+pub(crate) fn read(call: &mut Call<'_>) -> impl Future<Output = Result<u64>> {
+    read_one(call, None)
 }
 
-pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
-    let file = match at_once(call, None) {
-        AtOnce::Moved(_, read) => return Ok(read as u64),
-        AtOnce::Takes(file) => file,
+pub(crate) fn pread64(call: &mut Call<'_>) -> impl Future<Output = Result<u64>> {
+    let offset = call.arg(3);
+    read_one(call, Some(offset))
+}
+
+/// Into one buffer; at the file's position if there is no offset.
+async fn read_one(call: &mut Call<'_>, offset: Option<u64>) -> Result<u64> {
+    let offset = offset.map(position).transpose()?;
+    let (at, bytes) = (call.pointer(1), call.arg(2));
+    let tried = transfer::at_once(call, (at, bytes), offset, OpenFlags::readable, |file, program, access| {
+        file.read_into(Destination::User(program, bytes as usize), access).done()
+    });
+    let file = match tried {
+        AtOnce::Done(_, read) => return Ok(read as u64),
+        AtOnce::MustWait(file) => file,
         AtOnce::Failed(error) => return Err(error),
-        AtOnce::Unknown => readable(call, None).await?,
+        AtOnce::NotTried => readable(call, offset).await?,
     };
-    let segments = single(call.pointer(1), call.arg(2))?;
-    if call.arg(2) == 0 && !takes_nothing(&file).await? {
+    let segments = single(at, bytes)?;
+    if bytes == 0 && offset.is_none() && !takes_nothing(&file).await? {
         let caller = call.caller();
         let nothing = file.read_into(Destination::Kernel(&mut []), Access::by(&caller));
         return Ok(call.end_of(&file, nothing).await? as u64);
     }
-    into(call, &file, &segments, None).await
-}
-
-pub(crate) async fn pread64(call: &mut Call<'_>) -> Result<u64> {
-    let offset = position(call.arg(3))?;
-    let file = match at_once(call, Some(offset)) {
-        AtOnce::Moved(_, read) => return Ok(read as u64),
-        AtOnce::Takes(file) => file,
-        AtOnce::Failed(error) => return Err(error),
-        AtOnce::Unknown => readable(call, Some(offset)).await?,
-    };
-    into(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await
+    into(call, &file, &segments, offset).await
 }
 
 pub(crate) async fn readv(call: &mut Call<'_>) -> Result<u64> {

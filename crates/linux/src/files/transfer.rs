@@ -165,17 +165,18 @@ impl<'a> ProgramBuffer<'a> {
 /// What came of [`at_once`].
 pub(super) enum AtOnce {
     /// So many bytes were moved.
-    Moved(Arc<dyn File>, usize),
-    /// None, for it takes more than that. The file is open for it.
-    Takes(Arc<dyn File>),
-    /// It has failed. (To try once more would not be the same: a socket tells an error once.)
+    Done(Arc<dyn File>, usize),
+    /// It has to wait, needs a buffer of the kernel, or was not tried because it is long or O_DIRECT. The file is open for it.
+    MustWait(Arc<dyn File>),
+    /// It has failed, and is not tried again: each write that a pipe refuses signals its reader (O_ASYNC).
     Failed(Errno),
-    /// Nothing was tried, nor is anything known of the file.
-    Unknown,
+    /// Nothing was tried. The caller looks the descriptor up, and reports its errors in Linux's order.
+    NotTried,
 }
 
-/// A read or write of `bytes` bytes at `at` as most are: of a file that this kernel has, between it and memory that is there, done without waiting.
-/// `is_open` says whether a file with these flags is open for it, and `begin` begins it with the file, the memory and the access.
+/// Tries a read or write of `bytes` bytes at `at` without waiting and without a future: of a file that this kernel knows by its descriptor,
+/// and at most [`STEP`] bytes of memory that is mapped here. A file that answers with a future has begun nothing that to begin anew would do twice.
+/// `is_open` says whether a file with these flags is tried, and `begin` begins it with the file, the memory and the access.
 #[inline]
 pub(super) fn at_once(
     call: &Call<'_>,
@@ -185,23 +186,23 @@ pub(super) fn at_once(
     begin: impl FnOnce(&dyn File, &mut ProgramBuffer<'_>, Access<'_>) -> Option<Result<usize>>,
 ) -> AtOnce {
     let Some((file, flags)) = call.opened_here(call.int(0)).filter(|(_, flags)| is_open(*flags)) else {
-        return AtOnce::Unknown;
+        return AtOnce::NotTried;
     };
-    let Ok(segments) = single(at, bytes) else { return AtOnce::Unknown };
+    let Ok(segments) = single(at, bytes) else { return AtOnce::NotTried };
     // Nothing at all may be an error, and a stream has no places.
     if bytes == 0 || check_end(offset, bytes as usize).is_err() || offset.is_some() && file.changes().is_some() {
-        return AtOnce::Unknown;
+        return AtOnce::NotTried;
     }
     // What is read or written directly may need more (`make_present`).
     if bytes > STEP as u64 || flags.contains(OpenFlags::DIRECT) {
-        return AtOnce::Takes(file);
+        return AtOnce::MustWait(file);
     }
     let (space, asking) = (call.space(), LazyCaller::new(call));
     let mut program = ProgramBuffer::new(&space, &segments, 0);
     let access = Access { at: offset, patience: Patience::Tries, ..Access::by(&asking) };
     match begin(&*file, &mut program, access) {
-        Some(Ok(moved)) => AtOnce::Moved(file, moved),
-        None | Some(Err(NEEDS_BUFFER | MUST_WAIT)) => AtOnce::Takes(file),
+        Some(Ok(moved)) => AtOnce::Done(file, moved),
+        None | Some(Err(NEEDS_BUFFER | MUST_WAIT)) => AtOnce::MustWait(file),
         Some(Err(error)) => AtOnce::Failed(error),
     }
 }

@@ -33,43 +33,40 @@ async fn writable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>>
     }
 }
 
-/// See [`transfer::at_once`]. It may write fewer bytes than the call wants.
-fn at_once(call: &Call<'_>, offset: Option<u64>) -> AtOnce {
-    if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
-        return AtOnce::Unknown;
-    }
-    let bytes = call.arg(2);
-    transfer::at_once(call, (call.pointer(1), bytes), offset, OpenFlags::writable, |file, program, access| {
-        file.write_from(Source::User(program, bytes as usize), access).done()
-    })
+pub(crate) fn write(call: &mut Call<'_>) -> impl Future<Output = Result<u64>> {
+    write_one(call, None)
 }
 
-pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
-    let (file, done) = match at_once(call, None) {
-        AtOnce::Moved(_, written) if written as u64 == call.arg(2) => return Ok(written as u64),
-        AtOnce::Moved(file, written) => (file, written),
-        AtOnce::Takes(file) => (file, 0),
-        AtOnce::Failed(error) => return Err(broken(call, error).await),
-        AtOnce::Unknown => (writable(call, None).await?, 0),
+pub(crate) fn pwrite64(call: &mut Call<'_>) -> impl Future<Output = Result<u64>> {
+    let offset = call.arg(3);
+    write_one(call, Some(offset))
+}
+
+/// From one buffer; at the file's position if there is no offset.
+async fn write_one(call: &mut Call<'_>, offset: Option<u64>) -> Result<u64> {
+    let offset = offset.map(position).transpose()?;
+    let (at, bytes) = (call.pointer(1), call.arg(2));
+    // One that is synchronous puts its bytes into the cache before it waits: it is begun once. RLIMIT_FSIZE needs a look at the file.
+    let is_tried = |flags: OpenFlags| flags.writable() && !flags.intersects(OpenFlags::DSYNC);
+    let tried = match call.process().limit(RLIMIT_FSIZE) {
+        u64::MAX => transfer::at_once(call, (at, bytes), offset, is_tried, |file, program, access| {
+            file.write_from(Source::User(program, bytes as usize), access).done()
+        }),
+        _ => AtOnce::NotTried,
     };
-    let segments = single(call.pointer(1), call.arg(2))?;
-    if call.arg(2) == 0 && !takes_nothing(&file).await? {
+    let (file, done) = match tried {
+        AtOnce::Done(_, written) if written == 0 || written as u64 == bytes => return Ok(written as u64),
+        AtOnce::Done(file, written) => (file, written),
+        AtOnce::MustWait(file) => (file, 0),
+        AtOnce::Failed(error) => return Err(broken(call, error).await),
+        AtOnce::NotTried => (writable(call, offset).await?, 0),
+    };
+    let segments = single(at, bytes)?;
+    if bytes == 0 && offset.is_none() && !takes_nothing(&file).await? {
         let caller = call.caller();
         return Ok(call.end_of(&file, file.write_from(Source::Kernel(&[]), Access::by(&caller))).await? as u64);
     }
-    rest_from(call, &file, &segments, None, done).await
-}
-
-pub(crate) async fn pwrite64(call: &mut Call<'_>) -> Result<u64> {
-    let offset = position(call.arg(3))?;
-    let (file, done) = match at_once(call, Some(offset)) {
-        AtOnce::Moved(_, written) if written as u64 == call.arg(2) => return Ok(written as u64),
-        AtOnce::Moved(file, written) => (file, written),
-        AtOnce::Takes(file) => (file, 0),
-        AtOnce::Failed(error) => return Err(broken(call, error).await),
-        AtOnce::Unknown => (writable(call, Some(offset)).await?, 0),
-    };
-    rest_from(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset), done).await
+    rest_from(call, &file, &segments, offset, done).await
 }
 
 pub(crate) async fn writev(call: &mut Call<'_>) -> Result<u64> {
@@ -132,7 +129,7 @@ pub(crate) async fn from(
     rest_from(call, file, segments, offset, 0).await
 }
 
-/// The same if `done` bytes of it have been written.
+/// Goes on with a write of which the first `done` bytes are written.
 async fn rest_from(
     call: &Call<'_>,
     file: &Arc<dyn File>,

@@ -30,8 +30,10 @@ const OWNER: KernelId = KernelId::PRIMARY;
 const ASK_AGAIN_NS: u64 = 1_000_000;
 /// How long one waits for each tranche whose group has more than memory.high, ns.
 const THROTTLE_NS: u64 = 20_000_000;
-/// How often all kernels may find no page to drop, one time after the other, before memory.reclaim gives up: pages are in use for moments only.
+/// How often all kernels may find no page to drop before memory.reclaim gives up, or somebody is ended: pages are in use for moments only.
 const IN_VAIN: usize = 3;
+/// How often pages are dropped before somebody is ended although some have gone. (Linux: MAX_RECLAIM_RETRIES.)
+const ROUNDS: usize = 16;
 /// How often room is made for a limit that was made lower.
 const ATTEMPTS: usize = 1000;
 
@@ -144,13 +146,22 @@ impl System {
             self.with_cgroups(|tree| tree.count_event(group, |events| &mut events.max));
         }
         let groups = self.with_cgroups(|tree| tree.all_below(group));
-        for reclaim in [false, true] {
-            if high && !reclaim {
-                continue;
+        if !high {
+            self.collect(&groups, false).await;
+            if self.with_cgroups(|tree| tree.has_room(group, false)) {
+                return Room::Again;
             }
-            self.collect(&groups, reclaim).await;
+        }
+        // What is dropped another thread may have drawn before this one, and pages are in use for moments only.
+        let mut in_vain = 0;
+        for _ in 0..ROUNDS {
+            let dropped = self.collect(&groups, true).await;
             if high || self.with_cgroups(|tree| tree.has_room(group, false)) {
                 return Room::Again;
+            }
+            in_vain += usize::from(dropped == 0);
+            if in_vain == IN_VAIN {
+                break;
             }
         }
         if self.with_cgroups(|tree| tree.waits_for_victim(group)) {
@@ -206,7 +217,7 @@ impl System {
             let (mut dropped, mut in_vain) = (0, 0);
             while dropped < pages {
                 match system.collect(&groups, true).await {
-                    0 if in_vain == IN_VAIN => return Err(Errno::EAGAIN),
+                    0 if in_vain + 1 == IN_VAIN => return Err(Errno::EAGAIN),
                     0 => in_vain += 1,
                     some => (dropped, in_vain) = (dropped + some, 0),
                 }
