@@ -30,6 +30,7 @@ static const struct row {
     {"fwi-none-group", {"/umt/fwi", DISK "/fwi", "version=none", "scale=0.12"}, 16},
     {"fwi-fdatasync-group", {"/umt/fwi", DISK "/fwi", "version=fdatasync", "scale=0.12"}, 16},
     {"fwi-multifile-group", {"/umt/fwi", DISK "/fwi", "version=multifile", "scale=0.12"}, 16},
+    {"fwi-mmap-group", {"/umt/fwi", DISK "/fwi", "version=mmap", "scale=0.12"}, 16},
     {"kvserver", {"/umt/kvserver", DISK "/keys", "keys=98304", "connections=64", "requests=20", "writes=5"}},
 };
 

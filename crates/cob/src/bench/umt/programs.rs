@@ -42,6 +42,7 @@ impl Group {
                 "fwi-none-group",
                 "fwi-fdatasync-group",
                 "fwi-multifile-group",
+                "fwi-mmap-group",
             ],
             Group::Keys => &["kvserver"],
         }
