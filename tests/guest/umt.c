@@ -79,6 +79,29 @@ static void preemption(int cpu) {
     CHECK(is(cpu, 2, 2));
 }
 
+// -- who hears of a CPU there has its turn, though the thread that it hears of goes on computing there
+
+static void naps_and_hogs(struct worker *worker) {
+    begin();
+    nap();
+    hogs(worker);
+    end();
+}
+
+static void heard_beside_a_hog(int cpu) {
+    move_to(cpu);
+    forget();
+    over = 0;
+    struct worker *worker = start(0, cpu, naps_and_hogs);
+    // The second is that the nap is over.
+    while (take(cpu).unblocks < 2)
+        MUST(poll(&(struct pollfd){.fd = fds[cpu], .events = POLLIN}, 1, -1) == 1);
+    over = 1;
+    join(worker);
+    move_to(0);
+    CHECK(is(cpu, 2, 2));
+}
+
 // -- V3, V6: moved while it waits
 
 static void moved_while_blocked(int from, int to) {
@@ -248,6 +271,7 @@ static void all(void) {
     for (int cpu = 0; cpu < 4; cpu++)
         single_threads(cpu);
     preemption(1);
+    heard_beside_a_hog(1);
     for (int i = 0; i < 3; i++) {
         moved_while_blocked(1, 2);
         moved_while_running(1);

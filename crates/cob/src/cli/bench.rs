@@ -58,8 +58,8 @@ pub struct BenchOptions {
     /// disk: counts instructions, too, on one more machine of each system, which a plugin makes slow.
     #[arg(long)]
     pub instructions: bool,
-    /// umt: microseconds that the disk takes for a request.
-    #[arg(long, value_name = "US", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(..=60_000_000))]
+    /// umt: microseconds that the disk takes for a request of S1 and S3; for others less.
+    #[arg(long, value_name = "US", default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(..=60_000_000))]
     pub delay: u64,
     /// umt: what a task costs on this machine itself, beside rayon and libgomp; no machines.
     #[arg(long, conflicts_with_all = ["against", "kernels", "cpus", "svg"])]

@@ -66,6 +66,8 @@ impl Outcome {
 
 struct Results {
     machine: String,
+    /// What the slowest disk takes for a request.
+    delay: Duration,
     pairs: u16,
     variants: Vec<Variant>,
     rows: Vec<Row>,
@@ -91,9 +93,13 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     let delay = Duration::from_micros(options.delay);
     let mut results = Results {
         machine: format!(
-            "{machine}, {cpus} CPUs, -cpu {CPU}, a disk that takes {} ms for a request",
-            delay.as_millis()
+            "{machine}, {cpus} CPUs, -cpu {CPU}, a disk that takes {} ms for a request ({} on S2 and the server, {} on fwi) and serves {} at a time",
+            delay.as_millis(),
+            Group::Keys.delay(delay).as_millis(),
+            Group::Fwi.delay(delay).as_millis(),
+            programs::DEPTH
         ),
+        delay,
         pairs: options.pairs,
         variants: variants(&systems),
         rows: Vec::new(),
@@ -195,6 +201,12 @@ impl Results {
             }
             Err(error) => self.failures.push(format!("round {round}: {system}: {error:#}")),
         }
+    }
+
+    /// Seconds that the disk takes at least for so many requests of that row.
+    fn of_disk(&self, row: Row, requests: f64) -> f64 {
+        let delay = Group::of(row).map_or(self.delay, |group| group.delay(self.delay));
+        requests * delay.as_secs_f64() / programs::DEPTH.get() as f64
     }
 
     /// All ways to run a row end with the same files, and so do all versions of the seismic code that have the same sizes.

@@ -1,6 +1,7 @@
 //! The rows in groups that share a disk; the programs, which are built here, and the images.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -18,19 +19,26 @@ use crate::vm;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Group {
+    /// The synthetic benchmark with little to compute.
     Synthetic,
+    /// The same with much.
+    Computing,
     Fwi,
     Keys,
 }
 
 const PROGRAMS: [&str; 3] = ["synthetic", "fwi", "kvserver"];
 
+/// So many requests does the disk serve at the same time. QEMU, which is its client, sends no more before one is answered (MAX_NBD_REQUESTS of its block/nbd.c).
+pub const DEPTH: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+
 impl Group {
-    pub const ALL: [Group; 3] = [Group::Synthetic, Group::Fwi, Group::Keys];
+    pub const ALL: [Group; 4] = [Group::Synthetic, Group::Computing, Group::Fwi, Group::Keys];
 
     pub fn rows(self) -> &'static [&'static str] {
         match self {
-            Group::Synthetic => &["S1", "S2", "S3-60", "S3-240", "S3-720"],
+            Group::Synthetic => &["S1", "S3-60", "S3-240", "S3-720"],
+            Group::Computing => &["S2"],
             Group::Fwi => &[
                 "fwi-none",
                 "fwi-fdatasync",
@@ -51,22 +59,29 @@ impl Group {
     /// Of the machine. The server's file must not fit into it.
     pub fn memory(self) -> u64 {
         match self {
-            Group::Synthetic | Group::Fwi => 1 << 30,
+            Group::Synthetic | Group::Computing | Group::Fwi => 1 << 30,
             Group::Keys => 352 << 20,
         }
     }
 
-    /// What a request takes, if the slowest take so long. The seismic code computes more, and waits for one thing after the other.
+    /// What a request takes, if the slowest take so long: with one worker a CPU the CPUs shall idle as in the thesis. The seismic code computes more, and waits for one thing after the
+    /// other.
     pub fn delay(self, slowest: Duration) -> Duration {
         match self {
-            Group::Synthetic | Group::Keys => slowest,
-            Group::Fwi => slowest / 4,
+            Group::Synthetic => slowest,
+            Group::Computing | Group::Keys => slowest * 6 / 10,
+            Group::Fwi => slowest / 8,
         }
+    }
+
+    /// Whose row that is.
+    pub fn of(row: &str) -> Option<Group> {
+        Group::ALL.into_iter().find(|group| group.rows().contains(&row))
     }
 
     fn image_bytes(self) -> &'static str {
         match self {
-            Group::Synthetic | Group::Fwi => "192M",
+            Group::Synthetic | Group::Computing | Group::Fwi => "192M",
             Group::Keys => "512M",
         }
     }
@@ -78,7 +93,7 @@ impl Group {
             outcome(command.arg(tree.join(name)).args(words).env("COB_TASKS", "baseline")).map(drop)
         };
         match self {
-            Group::Synthetic => make("synthetic", "file", &["S1", "tasks=1", "bytes=33554432"]),
+            Group::Synthetic | Group::Computing => make("synthetic", "file", &["S1", "tasks=1", "bytes=33554432"]),
             Group::Fwi => Ok(()),
             // 384 MiB, as tests/bench/umt/umt.c says.
             Group::Keys => make("kvserver", "keys", &["keys=98304", "connections=1", "requests=1"]),
@@ -133,7 +148,8 @@ impl Image {
     }
 }
 
-/// A file as a disk that answers so late.
+/// A file as a disk that answers so late, and serves [`DEPTH`] requests at the same time.
 pub fn disk(file: &Path, delay: Duration) -> Disk {
-    Disk { behaviour: Some(Behaviour { delay, ..Behaviour::default() }), ..disk::plain(file) }
+    let behaviour = Behaviour { delay, depth: Some(DEPTH), ..Behaviour::default() };
+    Disk { behaviour: Some(behaviour), ..disk::plain(file) }
 }

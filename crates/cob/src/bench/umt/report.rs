@@ -56,7 +56,7 @@ impl Results {
         format!(
             "umt {}: medians of {} machines of each system. Programs: runtime/examples, sizes: tests/bench/umt/umt.c. Idle is of all CPUs while the program works; ready jam \
              the part of looks (five a second, at each CPU) at which more than one of its threads was ready or running there; in flight the mean number of requests while the disk had any, and the most \
-             that was seen.",
+             that was seen; the disk's time is what it takes for the requests if it always serves as many as it can.",
             self.machine, self.pairs
         )
     }
@@ -122,6 +122,7 @@ impl Results {
             "requests",
             "in flight",
             "most",
+            "time to the disk's",
         ];
         let line = |row: Row, at: usize| {
             let figure = |name: &str| {
@@ -149,6 +150,7 @@ impl Results {
                 whole(figure("requests")),
                 factor(figure("in_flight")),
                 whole(figure("most_in_flight")),
+                factor(figure("seconds") / self.of_disk(row, figure("requests"))),
             ]
         };
         let lines = |row: &Row| (0..self.variants.len()).map(move |at| (*row, at)).collect::<Vec<_>>();
@@ -219,6 +221,7 @@ pub fn plot(results: &Results) -> Result<String> {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     fn results() -> Results {
         let variant = |system, mode, name: &str, threads| Variant { system, mode, name: name.to_string(), threads };
@@ -230,14 +233,24 @@ mod tests {
         ];
         let outcome = |seconds: f64| {
             let figures = [("seconds", seconds), ("idle", 0.5), ("samples", 10.0), ("jammed", 5.0), ("cpus", 2.0)];
-            let figures = figures.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+            let figures = figures.into_iter().chain([("requests", 640.0)]);
+            let figures = figures.map(|(name, value)| (name.to_string(), value)).collect();
             Outcome { figures, checksum: "a".into() }
         };
         let mut outcomes = BTreeMap::new();
         for (at, seconds) in [8.0, 2.0, 9.0, 4.0].into_iter().enumerate() {
             outcomes.insert(("S1", at, 1), outcome(seconds));
         }
-        Results { machine: "m".into(), pairs: 1, variants, rows: vec!["S1", "S2"], outcomes, failures: Vec::new() }
+        let delay = Duration::from_millis(20);
+        Results {
+            machine: "m".into(),
+            delay,
+            pairs: 1,
+            variants,
+            rows: vec!["S1", "S2"],
+            outcomes,
+            failures: Vec::new(),
+        }
     }
 
     #[test]
@@ -248,6 +261,7 @@ mod tests {
         assert_eq!(body[1], ["S2", "-", "-", "-", "-", "-", "-", "3.35"]);
         let (_, body) = results().count_table();
         assert_eq!(body[1][2..7], ["2.00 s", "50.0 %", "88.0 %", "25.0 %", "1.6 %"]);
+        assert_eq!(body[1].last().unwrap(), "2.50");
     }
 
     #[test]
