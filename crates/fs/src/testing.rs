@@ -2,7 +2,7 @@
 
 use crate::{
     event::{Fetched, SignalSource, SignalSources},
-    file::Signaller,
+    file::{Signaller, Transfer, UserBuffer},
     Caller, Credentials,
 };
 use abi::{
@@ -219,5 +219,41 @@ impl Signaller for Owner {
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.tasks.lock().push(task);
+    }
+}
+
+/// A program's memory, of which so many bytes are there.
+pub struct Program(pub Vec<u8>, pub usize);
+
+/// What is done at once.
+pub fn at_once(transfer: Transfer<'_>) -> Option<usize> {
+    match transfer {
+        Transfer::Done(result) => result.ok(),
+        Transfer::Later(_) => None,
+    }
+}
+
+impl UserBuffer for Program {
+    fn put(&mut self, from: &[u8]) -> usize {
+        let moved = from.len().min(self.1);
+        self.1 -= moved;
+        self.0.extend_from_slice(&from[..moved]);
+        moved
+    }
+    fn take(&mut self, to: &mut [u8]) -> usize {
+        let moved = to.len().min(self.1);
+        self.1 -= moved;
+        to[..moved].copy_from_slice(&self.0[..moved]);
+        self.0.drain(..moved);
+        moved
+    }
+    fn put_frame(&mut self, _: machine::Frame, _: usize, _: usize) -> usize {
+        unreachable!("a stream has no pages")
+    }
+    fn put_zeros(&mut self, _: usize) -> usize {
+        unreachable!("a stream has no holes")
+    }
+    fn take_frame(&mut self, _: machine::Frame, _: usize, _: usize) -> usize {
+        unreachable!("a stream has no pages")
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    file::{sigio, Signaller, UserBuffer},
+    file::{sigio, Signaller},
     testing::*,
 };
 use abi::{
@@ -107,7 +107,7 @@ fn what_is_held_nobody_else_reads_and_as_much_goes_as_was_taken() {
     let mut buf = [0; 9];
     let mut other = reader.read(&mut buf);
     assert!(once(other.as_mut()).is_none());
-    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 9), 9), Access::KERNEL)), None);
+    assert_eq!(at_once(reader.read_into(Destination::User(&mut Program(vec![], 9), 9), Access::KERNEL)), None);
     // Nobody holds a writer up, and poll tells what is there.
     write(&writer, b"gh").unwrap().unwrap();
     assert_eq!(reader.poll(), Events::IN | Events::RDNORM);
@@ -277,72 +277,42 @@ fn a_writer_that_waited_may_be_gone_when_the_reader_looks() {
     assert!(fifo.state.lock().writer_opens > reader.writers_before, "the reader's open must not wait");
 }
 
-/// A program's memory, of which so many bytes are there.
-struct Program(Vec<u8>, usize);
-
-/// What is done at once.
-fn now(transfer: Transfer<'_>) -> Option<usize> {
-    match transfer {
-        Transfer::Done(result) => result.ok(),
-        Transfer::Later(_) => None,
-    }
-}
-
-impl UserBuffer for Program {
-    fn put(&mut self, from: &[u8]) -> usize {
-        let moved = from.len().min(self.1);
-        self.1 -= moved;
-        self.0.extend_from_slice(&from[..moved]);
-        moved
-    }
-    fn take(&mut self, to: &mut [u8]) -> usize {
-        let moved = to.len().min(self.1);
-        self.1 -= moved;
-        to[..moved].copy_from_slice(&self.0[..moved]);
-        self.0.drain(..moved);
-        moved
-    }
-    fn put_frame(&mut self, _: machine::Frame, _: usize, _: usize) -> usize {
-        unreachable!("a pipe has no pages")
-    }
-    fn put_zeros(&mut self, _: usize) -> usize {
-        unreachable!("a pipe has no holes")
-    }
-    fn take_frame(&mut self, _: machine::Frame, _: usize, _: usize) -> usize {
-        unreachable!("a pipe has no pages")
-    }
-}
-
 #[test]
 fn at_once_goes_what_is_there_to_who_takes_it_all() {
     let (reader, writer) = pair();
     let mut blocked = vec![0; 9];
     let mut blocked = reader.read(&mut blocked);
     assert!(once(blocked.as_mut()).is_none());
-    assert_eq!(now(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 4), 5), Access::KERNEL)), None);
+    assert_eq!(at_once(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 4), 5), Access::KERNEL)), None);
     assert!(once(blocked.as_mut()).is_none());
-    assert_eq!(now(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 5), 5), Access::KERNEL)), Some(5));
+    assert_eq!(
+        at_once(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 5), 5), Access::KERNEL)),
+        Some(5)
+    );
     assert_eq!(once(blocked.as_mut()), Some(Ok(5)));
     drop(blocked);
 
-    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 4), 4), Access::KERNEL)), None);
-    assert_eq!(now(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 5), 5), Access::KERNEL)), Some(5));
-    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 4), 9), Access::KERNEL)), None);
+    assert_eq!(at_once(reader.read_into(Destination::User(&mut Program(vec![], 4), 4), Access::KERNEL)), None);
+    assert_eq!(
+        at_once(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 5), 5), Access::KERNEL)),
+        Some(5)
+    );
+    assert_eq!(at_once(reader.read_into(Destination::User(&mut Program(vec![], 4), 9), Access::KERNEL)), None);
     let mut program = Program(vec![], 9);
-    assert_eq!(now(reader.read_into(Destination::User(&mut program, 9), Access::KERNEL)), Some(5));
+    assert_eq!(at_once(reader.read_into(Destination::User(&mut program, 9), Access::KERNEL)), Some(5));
     assert_eq!(program.0, b"hello");
 
     // Small ones whole or not at all, long ones as far as there is room.
     write(&writer, &vec![0; DEFAULT_CAPACITY - 10]).unwrap().unwrap();
-    assert_eq!(now(writer.write_from(Source::User(&mut Program(vec![1; 11], 11), 11), Access::KERNEL)), None);
+    assert_eq!(at_once(writer.write_from(Source::User(&mut Program(vec![1; 11], 11), 11), Access::KERNEL)), None);
     assert_eq!(
-        now(writer.write_from(Source::User(&mut Program(vec![1; 8192], 8192), PIPE_BUF + 1), Access::KERNEL)),
+        at_once(writer.write_from(Source::User(&mut Program(vec![1; 8192], 8192), PIPE_BUF + 1), Access::KERNEL)),
         Some(10)
     );
-    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 1), 1), Access::at(0))), None);
+    assert_eq!(at_once(reader.read_into(Destination::User(&mut Program(vec![], 1), 1), Access::at(0))), None);
     drop(writer);
     assert_eq!(read(&reader, DEFAULT_CAPACITY + 1).unwrap().unwrap().len(), DEFAULT_CAPACITY);
-    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 1), 1), Access::KERNEL)), Some(0));
+    assert_eq!(at_once(reader.read_into(Destination::User(&mut Program(vec![], 1), 1), Access::KERNEL)), Some(0));
 }
 
 fn capacity(end: &PipeEnd, who: &Caller, wanted: Option<u64>) -> Result<i64> {
