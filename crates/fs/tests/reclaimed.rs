@@ -6,7 +6,7 @@ mod common;
 use common::{slow::Slow, Kernel};
 use fs::{
     block::{BlockFile, Disks, Volume},
-    File, Lost, Mappers, MappingUse, Object, ObjectId, OpenFlags,
+    File, Lost, Mappers, MappingUse, Object, ObjectId, OpenFlags, Services,
 };
 use machine::{block::BlockLimits, BoxFuture, Frame, KernelSet, Memory};
 use std::{
@@ -14,6 +14,7 @@ use std::{
     future::ready,
     ops::Range,
     sync::{atomic::Ordering::SeqCst, Arc, Mutex},
+    task::{Context, Wake, Waker},
 };
 
 const PAGE: u64 = 4096;
@@ -85,10 +86,14 @@ struct World {
 impl World {
     /// A program maps all pages of a disk, each of which begins with its number; it has locked some.
     fn new(locked: Range<u64>) -> World {
-        let mut bytes = vec![0; (PAGES * PAGE) as usize];
+        Self::of(PAGES, locked)
+    }
+
+    fn of(pages: u64, locked: Range<u64>) -> World {
+        let mut bytes = vec![0; (pages * PAGE) as usize];
         bytes.chunks_mut(PAGE as usize).enumerate().for_each(|(number, page)| page[0] = number as u8);
         let limits = BlockLimits { most_bytes: 256 << 10, caches_writes: true, depth: 32, ..BlockLimits::default() };
-        let (kernel, device) = (Kernel::new(20_000), Arc::new(Slow::new(bytes, limits)));
+        let (kernel, device) = (Kernel::new(100_000), Arc::new(Slow::new(bytes, limits)));
         kernel.tasks.1.store(true, SeqCst);
         device.at_once.store(true, SeqCst);
         let volume = kernel.run(Disks::default().add(&kernel.services, device.clone())).remove(0);
@@ -104,8 +109,13 @@ impl World {
         });
         kernel.services.set_mappers(maps.clone());
         let world = World { kernel, device, file, maps, _volume: volume };
-        (0..PAGES).for_each(|index| world.fault(index));
+        (0..pages).for_each(|index| world.fault(index));
         world
+    }
+
+    fn drop_all(&self) {
+        self.maps.take(0..u64::MAX, |_| true);
+        while self.kernel.services.reclaim(1000) > 0 {}
     }
 
     fn fault(&self, index: u64) {
@@ -187,6 +197,58 @@ fn a_write_that_comes_meanwhile_is_not_lost() {
     let mut byte = [0];
     assert_eq!(world.kernel.run(world.file.read_at(&mut byte, 5 * PAGE)), Ok(1));
     assert_eq!(byte, [101]);
+}
+
+/// A task that reclaims all it can when it is woken.
+struct Greedy(Arc<Services>);
+
+impl Wake for Greedy {
+    fn wake(self: Arc<Self>) {
+        self.0.reclaim(1000);
+    }
+}
+
+#[test]
+fn a_page_that_has_just_been_read_is_kept_for_who_has_asked_for_it() {
+    let world = World::new(0..0);
+    world.drop_all();
+    world.device.at_once.store(false, SeqCst);
+    let (mut reads, mut waits) = (world.maps.object.page(3), world.maps.object.page(3));
+    let greedy = Waker::from(Arc::new(Greedy(world.kernel.services.clone())));
+    let mut poll = || reads.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&greedy)).is_pending());
+    world.device.answer_all(|| {});
+    world.kernel.tasks.run_now();
+    assert!(poll().is_ready() && world.device.under_way().is_empty(), "it is read once");
+}
+
+#[test]
+fn what_was_read_last_does_not_go_first() {
+    let world = World::new(0..0);
+    world.maps.take(0..PAGES, |_| true);
+    assert_eq!(world.kernel.services.reclaim(16), 16);
+    let page = world.kernel.run(world.maps.object.page(3)).unwrap();
+    drop(page);
+    assert_eq!(world.kernel.services.reclaim(16), 16);
+    assert!(world.is_here(3) && !world.is_here(31) && world.is_here(32));
+}
+
+#[test]
+fn one_request_writes_back_no_more_than_a_part() {
+    let world = World::of(3 * 2048, 0..0);
+    world.maps.take(0..3 * 2048, |_| true);
+    let dirty = || world.kernel.services.flusher.dirty();
+    for index in 0..3 * 2048 {
+        drop(world.kernel.run(world.maps.object.page(index)).unwrap());
+        assert!(world.maps.object.write(index));
+    }
+    assert_eq!(dirty(), 3 * 2048);
+    for left in [2, 1] {
+        assert!(world.reclaim() > 0);
+        assert_eq!(dirty(), left * 2048);
+        while world.kernel.services.reclaim(1000) > 0 {}
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use alloc::{
 };
 use fs::{remote::Remote, Services};
 use machine::{BoxFuture, GroupId, Pid, SpaceId, PAGE_SIZE};
+use messages::cgroup::Reclaim;
 use platform::plan::Plan;
 use process::System;
 use vm::Relief;
@@ -53,20 +54,16 @@ impl Relief for Pressure {
                 false => self.services.reclaim_mapped().await,
             };
             match freed {
-                0 => self.remote.reclaim_mapped(None).await,
+                0 => self.remote.reclaim_mapped().await,
                 freed => freed,
             }
         })
     }
 
-    fn reclaim_of<'a>(&'a self, groups: &'a [GroupId]) -> BoxFuture<'a, usize> {
-        Box::pin(async move {
-            match self.services.reclaim_of(groups).await + self.remote.reclaim_of(groups) {
-                0 => {}
-                freed => return freed,
-            }
-            self.remote.reclaim_mapped(Some(groups)).await
-        })
+    fn reclaim_of<'a>(&'a self, groups: &'a [GroupId], which: Reclaim) -> BoxFuture<'a, usize> {
+        Box::pin(
+            async move { self.services.reclaim_of(groups, which).await + self.remote.reclaim_of(groups, which).await },
+        )
     }
 
     fn room_in_group(&self, group: GroupId, thread: Pid) -> BoxFuture<'_, bool> {

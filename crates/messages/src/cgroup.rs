@@ -57,6 +57,19 @@ pub enum Room {
     Fail,
 }
 
+/// Which pages of files a kernel drops that can be read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reclaim {
+    /// No page.
+    None,
+    /// Those that nobody maps, and dirty ones once they are written back.
+    Unmapped,
+    /// Those that programs map and have not used lately.
+    Unused,
+    /// Any.
+    Used,
+}
+
 messages! {
     "cgroup" 0x800;
 
@@ -142,13 +155,13 @@ messages! {
         high: bool,
     } -> Room, Low;
 
-    /// The owner of the tree wants back what is granted to some groups and not charged. With `reclaim` the receiver drops pages of them that can be
-    /// read again before. The answer: how many it dropped, and what it gives back.
+    /// The owner of the tree wants back what is granted to some groups and not charged. The receiver drops pages of them before. The answer: how many
+    /// it dropped, and what it gives back.
     cgroup_give_back: CgroupGiveBack {
         /// The groups, ascending.
         groups: Vec<GroupId>,
-        /// Whether pages are to be dropped.
-        reclaim: bool,
+        /// Which pages it drops.
+        reclaim: Reclaim,
     } -> (u64, Vec<GivenBack>), Low;
 
     /// An idle kernel gives back what it does not need soon.

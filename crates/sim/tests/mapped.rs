@@ -1,85 +1,40 @@
 //! Mapped files that are written, shortened and punched while kernels map them: whatever the order of the messages, when
 //! all is quiet every mapping shows the file.
 
+mod common;
+
+use common::{object, Mapping, Run, RW};
 use fs::{
     file::{Destination, Source as Bytes},
     Object, PageCache, ReadAhead,
 };
 use machine::{Access, Errno, UserAddr, PAGE_SIZE};
 use sim::{
-    cluster::{Cluster, Kernel, Shape},
+    cluster::{Cluster, Shape},
     rng::Rng,
 };
 use std::sync::Arc;
-use vm::{MapAddress, MapRequest, Source, Space};
+use vm::{MapRequest, Source, Space};
 
-const RW: Access = Access::READ.union(Access::WRITE);
 const PAGE: u64 = PAGE_SIZE as u64;
 const PAGES: u64 = 10;
 
-/// One mapping of the whole file.
-#[derive(Clone)]
-struct Mapping {
-    space: Arc<Space>,
-    at: UserAddr,
-    shared: bool,
+fn new_run(seed: u64) -> Run {
+    let rng = Rng::new(seed ^ 0x3a99ed);
+    let kernels = 2 + rng.below(3);
+    Run::with((seed, rng), kernels, PAGES * PAGE, 3, |files| PageCache::memory(files, PAGES * PAGE))
 }
 
-struct Run {
-    cluster: Cluster,
-    rng: Rng,
-    owner: usize,
-    file: Arc<PageCache>,
-    mappings: Vec<Mapping>,
-}
-
-/// The object of `file` as `kernel` maps it.
-async fn object(kernel: (Arc<fs::remote::Remote>, bool), file: Arc<PageCache>) -> Arc<dyn Object> {
-    match kernel {
-        (_, true) => file,
-        (remote, false) => remote.resolve(Object::id(&*file)).await.unwrap(),
-    }
-}
-
-impl Run {
-    fn new(seed: u64) -> Self {
-        let rng = Rng::new(seed ^ 0x3a99ed);
-        let cluster = Cluster::new(Shape { scarce: false, frames: 4096, ..Shape::of(seed, 2 + rng.below(3)) });
-        let owner = rng.below(cluster.kernels.len());
-        let file = PageCache::memory(&cluster.kernels[owner].objects.files, PAGES * PAGE);
-        let mut run = Run { cluster, rng, owner, file, mappings: Vec::new() };
-        let homes: Vec<_> = (0..2).map(|_| run.some().vm.create().unwrap().id()).collect();
-        for _ in 0..3 + run.rng.below(4) {
-            let kernel = run.some();
-            let space = kernel.vm.attach(*run.rng.pick(&homes)).unwrap();
-            let mapping = run.map(kernel, space);
-            run.mappings.push(mapping);
-        }
-        run
-    }
-
-    fn some(&self) -> &Kernel {
-        self.rng.pick(&self.cluster.kernels)
-    }
-
-    fn map(&self, kernel: &Kernel, space: Arc<Space>) -> Mapping {
-        let (shared, fixed) = (self.rng.one_in(2), self.rng.one_in(2));
-        let (file, remote) = (self.file.clone(), (kernel.objects.remote.clone(), kernel.id.index() == self.owner));
-        let of = space.clone();
-        let at = self.cluster.run(async move {
-            let object = object(remote, file).await;
-            let source = Source::Object { object, offset: 0, label: (*b"/f").into(), limit: RW };
-            let mut request = MapRequest { shared, source, ..MapRequest::anonymous(PAGES * PAGE, RW) };
-            if fixed {
-                let room = of.map(MapRequest::anonymous(PAGES * PAGE, Access::empty())).await.unwrap();
-                request = request.at(MapAddress::Fixed(room));
-            }
-            of.map(request).await.unwrap()
-        });
-        Mapping { space, at, shared }
-    }
-
+/// What happens to the file.
+trait Happens {
     /// Something happens to the file, or to a page of a mapping, on a kernel of its own choice.
+    fn start_something(&self);
+    /// Every mapping, seen from some kernel, is the file.
+    fn check(&self, seed: u64, round: u32);
+    fn end(self, seed: u64);
+}
+
+impl Happens for Run {
     fn start_something(&self) {
         let index = self.rng.below(PAGES as usize) as u64;
         let value = 1 + self.rng.below(200) as u8;
@@ -112,7 +67,6 @@ impl Run {
         }
     }
 
-    /// Every mapping, seen from some kernel, is the file.
     fn check(&self, seed: u64, round: u32) {
         for (number, mapping) in self.mappings.iter().enumerate() {
             for page in 0..PAGES {
@@ -130,15 +84,9 @@ impl Run {
     }
 
     fn end(self, seed: u64) {
-        let Run { cluster, mappings, file, owner, .. } = self;
+        let (cluster, file, owner) = self.end_mappings();
         let name = Object::id(&*file);
-        drop((mappings, file));
-        for kernel in &cluster.kernels {
-            for space in kernel.vm.spaces().into_iter().filter(|space| space.id().home == kernel.id) {
-                cluster.run(async move { space.destroy().await });
-            }
-        }
-        cluster.kernels.iter().for_each(|kernel| kernel.vm.send_frames_home(1));
+        drop(file);
         cluster.settle();
         assert!(cluster.kernels[owner].objects.files.object(name).is_none(), "seed {seed}: the file is still in use");
         assert_eq!(cluster.world.used_count(), cluster.kernels.len(), "seed {seed}: {:?}", cluster.world.used());
@@ -149,7 +97,7 @@ impl Run {
 fn every_mapping_shows_the_file() {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
     for seed in 0..seeds {
-        let run = Run::new(seed);
+        let run = new_run(seed);
         for round in 0..6 {
             for _ in 0..1 + run.rng.below(12) {
                 run.start_something();
@@ -165,7 +113,7 @@ fn every_mapping_shows_the_file() {
 #[test]
 fn what_was_written_privately_goes_with_the_file_and_stays_with_a_hole() {
     for seed in 0..60 {
-        let run = Run::new(seed);
+        let run = new_run(seed);
         let private: Vec<&Mapping> = run.mappings.iter().filter(|mapping| !mapping.shared).collect();
         let each = |act: &dyn Fn(&Mapping)| private.iter().for_each(|mapping| act(mapping));
         let write = |mapping: &Mapping| {

@@ -1,20 +1,22 @@
 //! Pages of a file on a disk that are taken out of page tables and dropped while kernels map, read and write them: no write is lost, and every mapping shows the file.
 
+mod common;
+
+use common::{Run, RW};
 use fs::{
     cache::Store,
     file::{Destination, Frames, Source as Bytes},
     Object, PageCache, ReadAhead,
 };
-use machine::{errno::Result, sync::Lock, Access, BoxFuture, UserAddr, PAGE_SIZE};
+use machine::{errno::Result, sync::Lock, BoxFuture, UserAddr, PAGE_SIZE};
 use sim::{
-    cluster::{Cluster, Kernel, Shape},
+    cluster::{Cluster, Shape},
     object::Later,
     rng::Rng,
 };
 use std::sync::Arc;
-use vm::{MapAddress, MapRequest, Source, Space};
+use vm::{MapRequest, Source, Space};
 
-const RW: Access = Access::READ.union(Access::WRITE);
 const PAGES: u64 = 12;
 const BYTES: usize = PAGES as usize * PAGE_SIZE;
 /// Bytes of each page that are written, far enough apart.
@@ -46,60 +48,22 @@ impl Store for Disk {
     }
 }
 
-#[derive(Clone)]
-struct Mapping {
-    space: Arc<Space>,
-    at: UserAddr,
-    shared: bool,
+fn new_run(seed: u64) -> Run {
+    let rng = Rng::new(seed ^ 0x7ec1a1);
+    let kernels = 1 + rng.below(4);
+    let disk = Arc::new(Disk(Lock::new(vec![0; BYTES])));
+    Run::with((seed, rng), kernels, BYTES as u64, 2, |files| PageCache::over(files, BYTES as u64, disk))
 }
 
-struct Run {
-    cluster: Cluster,
-    rng: Rng,
-    owner: usize,
-    file: Arc<PageCache>,
-    mappings: Vec<Mapping>,
+/// What happens to the file.
+trait Happens {
+    fn start_reclaim(&self, deeply: bool);
+    /// `wanted` is what each place of the file is to hold: it is written once a round at most, so the last write is known.
+    fn start_something(&self, wanted: &mut [Vec<u8>], written: &mut Vec<(usize, usize)>, value: u8);
+    fn check(&self, wanted: &[Vec<u8>], seed: u64, round: u8);
 }
 
-impl Run {
-    fn new(seed: u64) -> Self {
-        let rng = Rng::new(seed ^ 0x7ec1a1);
-        let cluster = Cluster::new(Shape { scarce: false, frames: 4096, ..Shape::of(seed, 1 + rng.below(4)) });
-        let owner = rng.below(cluster.kernels.len());
-        let disk = Arc::new(Disk(Lock::new(vec![0; BYTES])));
-        let file = PageCache::over(&cluster.kernels[owner].objects.files, BYTES as u64, disk);
-        let mut run = Run { cluster, rng, owner, file, mappings: Vec::new() };
-        let homes: Vec<_> = (0..2).map(|_| run.some().vm.create().unwrap().id()).collect();
-        for _ in 0..2 + run.rng.below(4) {
-            let kernel = run.some();
-            let space = kernel.vm.attach(*run.rng.pick(&homes)).unwrap();
-            let mapping = run.map(kernel, space);
-            run.mappings.push(mapping);
-        }
-        run
-    }
-
-    fn some(&self) -> &Kernel {
-        self.rng.pick(&self.cluster.kernels)
-    }
-
-    fn map(&self, kernel: &Kernel, space: Arc<Space>) -> Mapping {
-        let (shared, fixed) = (self.rng.one_in(2), self.rng.one_in(4));
-        let (file, remote, own) = (self.file.clone(), kernel.objects.remote.clone(), kernel.id.index() == self.owner);
-        let of = space.clone();
-        let at = self.cluster.run(async move {
-            let object: Arc<dyn Object> = if own { file } else { remote.resolve(Object::id(&*file)).await.unwrap() };
-            let source = Source::Object { object, offset: 0, label: (*b"/f").into(), limit: RW };
-            let mut request = MapRequest { shared, source, ..MapRequest::anonymous(BYTES as u64, RW) };
-            if fixed {
-                let room = of.map(MapRequest::anonymous(BYTES as u64, Access::empty())).await.unwrap();
-                request = request.at(MapAddress::Fixed(room));
-            }
-            of.map(request).await.unwrap()
-        });
-        Mapping { space, at, shared }
-    }
-
+impl Happens for Run {
     fn start_reclaim(&self, deeply: bool) {
         let (files, remote) = {
             let kernel = if self.rng.one_in(2) { &self.cluster.kernels[self.owner] } else { self.some() };
@@ -111,11 +75,10 @@ impl Run {
             } else {
                 files.reclaim_mapped().await;
             }
-            remote.reclaim_mapped(None).await
+            remote.reclaim_mapped().await
         }));
     }
 
-    /// `wanted` is what each place of the file is to hold: it is written once a round at most, so the last write is known.
     fn start_something(&self, wanted: &mut [Vec<u8>], written: &mut Vec<(usize, usize)>, value: u8) {
         let (page, place) = (self.rng.below(PAGES as usize), self.rng.below(PLACES));
         let offset = page * PAGE_SIZE + place * (PAGE_SIZE / PLACES);
@@ -175,7 +138,7 @@ impl Run {
 fn no_write_is_lost_when_mapped_pages_go() {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     for seed in 0..seeds {
-        let run = Run::new(seed);
+        let run = new_run(seed);
         let mut wanted = vec![vec![0; PLACES]; PAGES as usize];
         for round in 1..7 {
             let mut written = Vec::new();
@@ -187,15 +150,7 @@ fn no_write_is_lost_when_mapped_pages_go() {
         }
         sim::audit::check(&run.cluster);
         // What the mappings and the cache show is on the disk as well.
-        let Run { cluster, file, mappings, owner, .. } = run;
-        drop(mappings);
-        for kernel in &cluster.kernels {
-            for space in kernel.vm.spaces().into_iter().filter(|space| space.id().home == kernel.id) {
-                cluster.run(async move { space.destroy().await });
-            }
-        }
-        cluster.kernels.iter().for_each(|kernel| kernel.vm.send_frames_home(1));
-        cluster.settle();
+        let (cluster, file, owner) = run.end_mappings();
         let files = cluster.kernels[owner].objects.files.clone();
         let written = file.clone();
         cluster.run(async move { written.write_back(0, BYTES as u64).await.unwrap() });

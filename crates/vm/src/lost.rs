@@ -71,7 +71,7 @@ impl Mappers for Shared {
             let lost = Lost { object, first: pages.start, end: pages.end, private: false };
             // A space that comes meanwhile keeps what it has.
             for space in self.all() {
-                space.let_go(lost, used).await;
+                space.unmap_clean(lost, used).await;
             }
         })
     }

@@ -22,7 +22,7 @@ fn is_clean(mapping: &Mapping) -> bool {
 
 impl Space {
     /// See [`fs::Mappers::unmap`].
-    pub(crate) async fn let_go(self: &Arc<Self>, pages: Lost, used: bool) {
+    pub(crate) async fn unmap_clean(self: &Arc<Self>, pages: Lost, used: bool) {
         let ranges: Vec<PageRange> = {
             let state = self.state.lock();
             state.regions.iter().filter_map(|region| shown(region, &pages)).collect()

@@ -15,6 +15,7 @@ use machine::{
     group::{ChargedPage, PageKind},
     BoxFuture, GroupId, Pid, SpaceId,
 };
+use messages::cgroup::Reclaim;
 
 /// What a kernel does to free frames.
 pub trait Relief: Send + Sync {
@@ -22,12 +23,13 @@ pub trait Relief: Send + Sync {
     fn machine_pages(&self) -> u64;
     /// Drops caches that can be filled again; answers how many frames that freed.
     fn reclaim(&self) -> usize;
-    /// Drops pages of files that are mapped, if they are clean; with `writes` also dirty ones, once they are written back, for which locks of files are waited for.
+    /// Drops some pages of files that programs map: those that were not used lately, and if there are none, those in use. Answers how many; 0 if there is none that can go.
+    /// With `writes` dirty pages are written back and go, too; the call then waits for locks of files, so a caller that holds one may not ask for it.
     fn reclaim_mapped(&self, _writes: bool) -> BoxFuture<'_, usize> {
         Box::pin(core::future::ready(0))
     }
-    /// The same of what is charged to `groups` (ascending), mapped or not.
-    fn reclaim_of<'a>(&'a self, _groups: &'a [GroupId]) -> BoxFuture<'a, usize> {
+    /// Drops some pages of files that are charged to `groups` (ascending). Answers how many; with [`Reclaim::Used`] 0 only if there are none.
+    fn reclaim_of<'a>(&'a self, _groups: &'a [GroupId], _which: Reclaim) -> BoxFuture<'a, usize> {
         Box::pin(core::future::ready(0))
     }
     /// This kernel may not charge `group` with a page more, for `thread`: gets it leave to, whatever that takes. False: there is none, or the thread
@@ -63,9 +65,9 @@ impl Vm {
     }
 
     /// See [`Relief::reclaim_of`].
-    pub async fn reclaim_of(&self, groups: &[GroupId]) -> usize {
+    pub async fn reclaim_of(&self, groups: &[GroupId], which: Reclaim) -> usize {
         match self.shared.relief() {
-            Some(relief) => relief.reclaim_of(groups).await,
+            Some(relief) => relief.reclaim_of(groups, which).await,
             None => 0,
         }
     }

@@ -16,9 +16,9 @@ mod flusher;
 mod group;
 mod holders;
 mod lent;
-mod mapped;
 mod object;
 mod pages;
+pub(crate) mod reclaim;
 mod services;
 mod size;
 mod transfer;
@@ -48,6 +48,7 @@ use machine::{
     BoxFuture, CountedFrame, Errno, Frame, FrameSlot, KernelId, Memory, PAGE_SIZE,
 };
 use pages::Pages;
+use reclaim::Hands;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// To be written over what is to be zero.
@@ -139,8 +140,6 @@ struct State {
     direct: Vec<Range<u64>>,
     /// How often pages were lost: see [`Object::losses`].
     losses: u64,
-    /// Where it goes on that pages in use are dropped (mapped.rs).
-    hand: u64,
 }
 
 pub struct PageCache {
@@ -160,6 +159,7 @@ pub struct PageCache {
     /// Of who it is kept for, if that is no file system.
     _charge: Charge,
     state: Lock<State>,
+    hands: Hands,
     loaded: WaitQueue,
     /// Held by who changes size or contents, so that appends do not overlap.
     writer: AsyncLock<()>,
@@ -256,8 +256,8 @@ impl PageCache {
                 copies: BTreeMap::new(),
                 direct: Vec::new(),
                 losses: 0,
-                hand: 0,
             }),
+            hands: Hands::default(),
             loaded: WaitQueue::new(),
             writer: AsyncLock::new(()),
             begun: AtomicBool::new(false),
@@ -400,7 +400,11 @@ impl PageCache {
                     let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
                     let room = Frames::new(&*self.services.memory, &frames, frames.len() * PAGE_SIZE);
                     match store.read(pages.start * PAGE, room).await {
-                        Ok(_) => self.arrive(&loading, counted),
+                        Ok(_) => {
+                            if let Some(frame) = self.arrive(&loading, counted) {
+                                return Ok(frame);
+                            }
+                        }
                         // Another page may be the bad one.
                         Err(Errno::EIO) if pages.end - pages.start > 1 => alone = true,
                         Err(error) => return Err(error),
@@ -459,14 +463,20 @@ impl PageCache {
         Ok(frames)
     }
 
-    /// Makes pages of what has come from the store.
-    fn arrive(&self, loading: &Loading<'_>, frames: Vec<CountedFrame<'_>>) {
+    /// Makes pages of what has come from the store. Answers the first, of which the caller has a count from the beginning: without one it would be the first to go if memory is short.
+    /// None: it was truncated meanwhile.
+    fn arrive<'m>(&self, loading: &Loading<'_>, frames: Vec<CountedFrame<'m>>) -> Option<CountedFrame<'m>> {
+        let mut first = None;
         for (index, frame) in loading.pages.clone().zip(frames) {
             let mut state = self.state.lock();
             if matches!(state.pages.get(&index), Some(Slot::Loading(ticket)) if *ticket == loading.ticket) {
+                if index == loading.pages.start {
+                    first = Some(frame.clone());
+                }
                 state.pages.insert(index, frame);
             }
         }
+        first
     }
 
     /// The file was changed below, as was found out by a question asked at `epoch`: forgets its pages, but for those
@@ -496,20 +506,6 @@ impl PageCache {
         let state = self.state.lock();
         let frames = state.pages.values().filter_map(Slot::frame);
         frames.filter_map(|frame| self.services.memory.home_of(frame)).collect()
-    }
-
-    /// Drops up to `frames` clean pages that nobody maps; says how many.
-    pub fn reclaim(&self, frames: usize) -> usize {
-        if self.store.is_none() {
-            return 0;
-        }
-        // Called when memory is short, perhaps from inside this cache: never wait for the lock.
-        let Some(mut state) = self.state.try_lock() else { return 0 };
-        let memory = &*self.services.memory;
-        let idle = state.pages.iter().filter(|(_, slot)| slot.is_idle(memory)).map(|(index, _)| *index);
-        let idle: Vec<u64> = idle.take(frames).collect();
-        idle.iter().for_each(|index| state.pages.remove(index));
-        idle.len()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What files take from the kernel they live on: memory, clocks, tasks, serial numbers.
 
-use super::{Flusher, PageCache};
+use super::{reclaim::Turns, Flusher, PageCache};
 use crate::{inode::locks::Locked, Object, ObjectId, Timestamp};
 use alloc::{
     boxed::Box,
@@ -44,8 +44,8 @@ pub trait Mappers: Send + Sync {
     fn lost(&self, lost: Lost) -> BoxFuture<'_, ()>;
     /// Nor do `others`, which had pages from the object itself. Answers those that use nothing of it any more.
     fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet>;
-    /// Address spaces of this kernel, and kernels that borrowed from them, do not show these pages afterwards, though they are still the object's: who touches one gets it from there
-    /// again. Those stay that are locked, or may be written; and unless `used` those that were used since they were asked for last.
+    /// Takes pages out of the page tables of this kernel's address spaces, and of those of kernels that borrowed them from one. They are still the object's: a program that touches one
+    /// faults, and gets it from there. A page stays mapped where it is locked or may be written. With `used` false it also stays where a program has used it since the last such call.
     fn unmap(&self, _object: ObjectId, _pages: Range<u64>, _used: bool) -> BoxFuture<'_, ()> {
         Box::pin(core::future::ready(()))
     }
@@ -74,8 +74,7 @@ pub struct Services {
     objects: Lock<HashMap<u64, Weak<PageCache>>>,
     /// Caches whose pages can be read again, hence reclaimed.
     pub(super) caches: Lock<Vec<Weak<PageCache>>>,
-    /// Where the next reclaim goes on, so that all caches give in turn.
-    pub(super) hand: AtomicUsize,
+    pub(super) turns: Turns,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     pub(crate) locked: Arc<Locked>,
     /// What is dirty.
@@ -95,7 +94,7 @@ impl Services {
             device: AtomicU32::new(1),
             objects: Lock::default(),
             caches: Lock::new(Vec::new()),
-            hand: AtomicUsize::new(0),
+            turns: Turns::default(),
             mappers: Lock::new(None),
             locked: Arc::default(),
             flusher: Flusher::default(),
@@ -159,22 +158,6 @@ impl Services {
             *pages.entry(home).or_default() += 1;
         }
         pages
-    }
-
-    /// Gives back up to `frames` frames of clean, unmapped cache pages; says how many.
-    pub fn reclaim(&self, frames: usize) -> usize {
-        let caches: Vec<_> = self.caches.lock().clone();
-        let mut freed = 0;
-        for _ in 0..caches.len() {
-            if freed >= frames {
-                break;
-            }
-            let hand = self.hand.fetch_add(1, Ordering::Relaxed) % caches.len();
-            if let Some(cache) = caches[hand].upgrade() {
-                freed += cache.reclaim(frames - freed);
-            }
-        }
-        freed
     }
 
     /// Pages of files that were borrowed from a kernel which has died are no more ([`Memory::forget`] has been called); returns

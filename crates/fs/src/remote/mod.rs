@@ -78,6 +78,7 @@ pub use shared::OwnObjects;
 pub use trees::RemoteTrees;
 
 use crate::{
+    cache::reclaim::Stage,
     event::SignalSources,
     file::{sigio, Signaller},
     lease::Recall,
@@ -123,6 +124,8 @@ pub struct Remote {
     observations: AtomicU64,
     /// Objects of other kernels that are in use here.
     foreign: Lock<BTreeMap<ObjectId, Weak<Foreign>>>,
+    /// Of which of them pages have gone last, by stage.
+    turns: Lock<[Option<ObjectId>; Stage::COUNT]>,
     /// Those that are kept in use in case they are mapped again, the oldest first.
     objects: Lock<VecDeque<Arc<Foreign>>>,
     own_objects: Lock<Option<Arc<OwnObjects>>>,
@@ -169,6 +172,7 @@ impl Remote {
             observed: Lock::new(BTreeMap::new()),
             observations: AtomicU64::new(1),
             foreign: Lock::new(BTreeMap::new()),
+            turns: Lock::default(),
             objects: Lock::new(VecDeque::new()),
             own_objects: Lock::new(None),
             signals: Lock::new(None),

@@ -7,13 +7,23 @@
 //! for the other cases see shared.rs.
 
 use super::{loan::Loan, shared::SharedPages, Remote, RemoteFile, OBJECTS_KEPT};
-use crate::{cache::advice::ADVISED, file::ready, Object, ObjectId, ReadAhead};
+use crate::{
+    cache::{
+        advice::ADVISED,
+        reclaim::{self, is_charged_to, ChargedTo, Hands, Look, Objects, Reclaimable, Request, Stage},
+    },
+    file::ready,
+    Object, ObjectId, ReadAhead,
+};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::ops::Range;
+use core::ops::{
+    Bound::{Excluded, Unbounded},
+    Range,
+};
 use machine::{
     errno::Result,
     group::{ChargedPage, PageKind},
@@ -21,12 +31,13 @@ use machine::{
     sync::Lock,
     BoxFuture, CountedFrame, Errno, Frame, FrameTree, GroupId, KernelId, KernelSet, Memory, PAGE_SIZE,
 };
-use messages::fs::{Lost, ObjectLost, ObjectPages, ObjectPagesReply, ObjectPunch, Opened};
+use messages::{
+    cgroup::Reclaim,
+    fs::{Lost, ObjectLost, ObjectPages, ObjectPagesReply, ObjectPunch, Opened},
+};
 
 /// Pages asked for at a time.
 const RUN: u64 = 8;
-/// Copies in use that go at a time.
-const RECLAIMED: usize = 256;
 
 /// An object (mapped file) of another kernel, as long as this kernel uses it. There is one for each object.
 pub(super) struct Foreign {
@@ -34,12 +45,22 @@ pub(super) struct Foreign {
     /// Keeps the object in use at its owner.
     pub file: Arc<RemoteFile>,
     pages: Lock<Pages>,
+    hands: Hands,
 }
 
 struct Pages {
     frames: FrameTree<Frame>,
     /// See [`Object::losses`].
     losses: u64,
+}
+
+/// A count of a page, for who has asked for it.
+struct Kept(Arc<Foreign>, Frame);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.memory().release(self.1);
+    }
 }
 
 /// Another kernel's object, for reading and for private mappings.
@@ -58,7 +79,7 @@ impl Remote {
                 Some(foreign) => foreign,
                 None => {
                     let pages = Pages { frames: FrameTree::new(self.memory.clone()), losses: 0 };
-                    let foreign = Arc::new(Foreign { id, file, pages: Lock::new(pages) });
+                    let foreign = Arc::new(Foreign { id, file, pages: Lock::new(pages), hands: Hands::default() });
                     known.insert(id, Arc::downgrade(&foreign));
                     foreign
                 }
@@ -90,32 +111,28 @@ impl Remote {
         unused.iter().map(|object: &Arc<Foreign>| object.pages.lock().frames.len()).sum()
     }
 
-    /// Drops copies of pages that nobody maps and that are charged to `groups` (ascending). Answers how many.
-    pub fn reclaim_of(&self, groups: &[GroupId]) -> usize {
-        let known: Vec<_> = self.foreign.lock().values().filter_map(Weak::upgrade).collect();
-        known.iter().map(|foreign| foreign.drop_unmapped(groups)).sum()
+    fn request<'a>(&'a self, of: Option<&'a [GroupId]>) -> Request<'a> {
+        Request { objects: self, of, mappers: self.mappers.lock().clone(), spawner: &*self.spawner }
     }
 
-    /// Drops copies that programs map, charged to `groups` (ascending) or to anybody: first those that nobody used lately. Answers how many.
-    pub async fn reclaim_mapped(&self, groups: Option<&[GroupId]>) -> usize {
-        let Some(mappers) = self.mappers.lock().clone() else { return 0 };
-        for used in [false, true] {
-            let known: Vec<_> = self.foreign.lock().values().filter_map(Weak::upgrade).collect();
-            let mut freed = 0;
-            for foreign in &known {
-                let mut at = 0;
-                while let Some(run) = foreign.next_in_use(at, groups).filter(|_| freed < RECLAIMED) {
-                    at = run.end;
-                    mappers.unmap(foreign.id, run.clone(), used).await;
-                    freed += foreign.drop_idle(run, groups);
-                    pause(&*self.spawner).await;
-                }
-            }
-            if freed > 0 {
-                return freed;
-            }
+    /// Drops copies of pages that are charged to `groups` (ascending) and meant. Answers how many.
+    pub async fn reclaim_of(&self, groups: &[GroupId], which: Reclaim) -> usize {
+        let request = self.request(Some(groups));
+        match which {
+            Reclaim::None => 0,
+            Reclaim::Unmapped => request.some(&[Stage::Unmapped]).await,
+            Reclaim::Unused => request.some(&[Stage::Unused]).await,
+            Reclaim::Used => request.any(&[Stage::Used, Stage::Unmapped]).await,
         }
-        0
+    }
+
+    /// Drops copies that programs map: first those that nobody used lately. Answers how many; 0 if there is no copy at all that can go.
+    pub async fn reclaim_mapped(&self) -> usize {
+        let request = self.request(None);
+        match request.some(&[Stage::Unused]).await {
+            0 => request.any(&[Stage::Used, Stage::Unmapped]).await,
+            freed => freed,
+        }
     }
 
     /// Tells `others` that pages of an object of this kernel are lost. Answers those of them that use nothing of the object any more.
@@ -169,8 +186,47 @@ impl Remote {
     }
 }
 
-fn is_charged(memory: &dyn Memory, frame: Frame, groups: Option<&[GroupId]>) -> bool {
-    groups.is_none_or(|groups| groups.binary_search(&memory.tag(frame).group()).is_ok())
+impl Objects for Remote {
+    fn count(&self) -> usize {
+        self.foreign.lock().len()
+    }
+
+    fn next(&self, stage: Stage) -> Option<Arc<dyn Reclaimable>> {
+        let last = &mut self.turns.lock()[stage as usize];
+        let known = self.foreign.lock();
+        let behind = last.map_or(Unbounded, Excluded);
+        let (id, next) = known.range((behind, Unbounded)).next().or_else(|| known.first_key_value())?;
+        *last = Some(*id);
+        Some(next.upgrade()?)
+    }
+}
+
+impl Reclaimable for Foreign {
+    fn name(&self) -> ObjectId {
+        self.id
+    }
+
+    fn hands(&self) -> &Hands {
+        &self.hands
+    }
+
+    fn look(&self, range: Range<u64>, stage: Stage, of: ChargedTo<'_>, most: usize) -> Look {
+        let memory = self.memory();
+        let goes = |frame: Frame| match stage {
+            Stage::Unmapped => memory.count(frame) == 1,
+            Stage::Unused | Stage::Used => memory.count(frame) > 1,
+            Stage::Dirty => false,
+        };
+        Look::at(&self.pages.lock().frames, range, most, |frame| goes(*frame) && is_charged_to(memory, *frame, of))
+    }
+
+    fn drop_idle(&self, range: Range<u64>, of: ChargedTo<'_>, most: usize) -> usize {
+        let memory = self.memory();
+        let is_idle = |frame: &Frame| memory.count(*frame) == 1 && is_charged_to(memory, *frame, of);
+        reclaim::drop_idle(&mut &mut self.pages.lock().frames, range, most, is_idle, |frames, index| {
+            frames.remove(index);
+        })
+    }
 }
 
 impl Foreign {
@@ -195,37 +251,6 @@ impl Foreign {
                 pages.frames.insert(index, frame, |frame| frame);
             }
         }
-    }
-
-    /// Who wants them again asks the owner again.
-    fn drop_unmapped(&self, groups: &[GroupId]) -> usize {
-        let memory = self.memory();
-        let mut pages = self.pages.lock();
-        let before = pages.frames.len();
-        pages
-            .frames
-            .retain(|_, frame| memory.count(*frame) > 1 || groups.binary_search(&memory.tag(*frame).group()).is_err());
-        before - pages.frames.len()
-    }
-
-    /// Copies in use from `start` on, one behind the other.
-    fn next_in_use(&self, start: u64, groups: Option<&[GroupId]>) -> Option<Range<u64>> {
-        let memory = self.memory();
-        let pages = self.pages.lock();
-        let is_meant = |frame: &Frame| memory.count(*frame) > 1 && is_charged(memory, *frame, groups);
-        let mut found = pages.frames.range(start..).skip_while(|(_, frame)| !is_meant(frame));
-        let (first, _) = found.next()?;
-        let rest = found.take_while(|(index, frame)| **index < first + RECLAIMED as u64 && is_meant(frame));
-        Some(*first..rest.last().map_or(*first, |(index, _)| *index) + 1)
-    }
-
-    fn drop_idle(&self, run: Range<u64>, groups: Option<&[GroupId]>) -> usize {
-        let memory = self.memory();
-        let mut pages = self.pages.lock();
-        let is_meant = |frame: &Frame| memory.count(*frame) == 1 && is_charged(memory, *frame, groups);
-        let found = pages.frames.range(run).filter(|(_, frame)| is_meant(frame));
-        let idle: Vec<u64> = found.map(|(index, _)| *index).collect();
-        idle.iter().filter(|index| pages.frames.remove(**index)).count()
     }
 
     fn drop_unneeded(&self, pages: Range<u64>) {
@@ -297,7 +322,7 @@ impl RemoteObject {
             }
             let message = ObjectPages { id: name.id, first: index, frames: loan.frames().to_vec(), read_ahead };
             let here = self.0.clone();
-            let accept = move |reply: Result<ObjectPagesReply>| -> Result<()> {
+            let accept = move |reply: Result<ObjectPagesReply>| -> Result<Option<Kept>> {
                 match reply? {
                     ObjectPagesReply::Copies(0) => return Err(Errno::EIO),
                     ObjectPagesReply::Copies(count) => {
@@ -314,12 +339,12 @@ impl RemoteObject {
                         here.add(index, [CountedFrame::from_raw(here.memory(), frame)], losses);
                     }
                 }
-                Ok(())
+                // From here on: a page that nobody has is the first to go if memory is short.
+                Ok(here.get(index).map(|frame| Kept(here.clone(), frame.into_raw())))
             };
-            remote.ask(name.owner, message, accept, drop).await??;
-            // Else the page was lost again already, by a change at the owner.
-            if let Some(frame) = self.0.get(index) {
-                return Ok(frame);
+            // None: the page was lost again already, by a change at the owner.
+            if let Some(kept) = remote.ask(name.owner, message, accept, drop).await?? {
+                return Ok(CountedFrame::retain(self.0.memory(), kept.1));
             }
         }
     }

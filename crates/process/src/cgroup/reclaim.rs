@@ -6,7 +6,9 @@
 //!          <-------------------------------- full: G
 //!   room in G? ----------------------------> give back what you do not need ----> takes it from its ledger
 //!                                            (room: again)
-//!                                            drop what can be read again -------> clean pages go; dirty ones are written first
+//!                                            drop what nobody maps -------------> clean pages go; dirty ones are written first
+//!                                            (room: again)
+//!                                            drop what is mapped ---------------> what was not used lately; if that is nothing, more
 //!                                            (room: again)
 //!                                            who is heaviest? ------------------>
 //!                                            kills it: its pages come back
@@ -21,7 +23,7 @@ use crate::{process::Flags, System};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, group::GivenBack, to_completion, Errno, GroupId, KernelId, Pid};
 use messages::{
-    cgroup::{CgroupDraw, CgroupGiveBack, CgroupHeaviest, CgroupReturns, CgroupRoom, CgroupUsage, Room},
+    cgroup::{CgroupDraw, CgroupGiveBack, CgroupHeaviest, CgroupReturns, CgroupRoom, CgroupUsage, Reclaim, Room},
     process::{EndHeaviest, Heaviest},
 };
 
@@ -34,6 +36,8 @@ const THROTTLE_NS: u64 = 20_000_000;
 const IN_VAIN: usize = 3;
 /// How often pages are dropped before somebody is ended although some have gone. (Linux: MAX_RECLAIM_RETRIES.)
 const ROUNDS: usize = 16;
+/// If fewer pages have gone, those that programs map go, too: a few are no sign that there is enough.
+const FEW: u64 = 32;
 /// How often room is made for a limit that was made lower.
 const ATTEMPTS: usize = 1000;
 
@@ -86,7 +90,10 @@ impl System {
     /// See [`CgroupGiveBack`].
     pub(crate) async fn give_back_here(self: &Arc<Self>, ask: CgroupGiveBack) -> (u64, Vec<GivenBack>) {
         let CgroupGiveBack { groups, reclaim } = ask;
-        let dropped = if reclaim { self.vm.reclaim_of(&groups).await } else { 0 };
+        let dropped = match reclaim {
+            Reclaim::None => 0,
+            some => self.vm.reclaim_of(&groups, some).await,
+        };
         let given = self.memory.ledgers().map(|ledgers| ledgers.give_back(Some(&groups)));
         (dropped as u64, given.unwrap_or_default())
     }
@@ -114,11 +121,23 @@ impl System {
     /// memory.high of the group is another: what kernels were granted before and do not need counts no more.
     pub async fn collect_surplus(self: &Arc<Self>, group: GroupId) {
         let groups = self.with_cgroups(|tree| tree.all_below(group));
-        self.collect(&groups, false).await;
+        self.collect(&groups, Reclaim::None).await;
     }
 
-    /// Takes from all kernels what is granted to the groups and not charged. With `reclaim` they drop pages of them before; says how many.
-    async fn collect(self: &Arc<Self>, groups: &[GroupId], reclaim: bool) -> u64 {
+    /// Has kernels drop pages of the groups; says how many. What is in use on one goes only if there is nothing better on any.
+    async fn drop_pages(self: &Arc<Self>, groups: &[GroupId]) -> u64 {
+        let mut dropped = 0;
+        for which in [Reclaim::Unmapped, Reclaim::Unused, Reclaim::Used] {
+            if dropped >= FEW || which == Reclaim::Used && dropped > 0 {
+                break;
+            }
+            dropped += self.collect(groups, which).await;
+        }
+        dropped
+    }
+
+    /// Takes from all kernels what is granted to the groups and not charged. They drop pages of them before; says how many.
+    async fn collect(self: &Arc<Self>, groups: &[GroupId], reclaim: Reclaim) -> u64 {
         let ask = CgroupGiveBack { groups: groups.to_vec(), reclaim };
         let (mut dropped, given) = self.give_back_here(ask.clone()).await;
         self.with_cgroups(|tree| tree.give_back(self.kernel, &given));
@@ -147,7 +166,7 @@ impl System {
         }
         let groups = self.with_cgroups(|tree| tree.all_below(group));
         if !high {
-            self.collect(&groups, false).await;
+            self.collect(&groups, Reclaim::None).await;
             if self.with_cgroups(|tree| tree.has_room(group, false)) {
                 return Room::Again;
             }
@@ -155,7 +174,7 @@ impl System {
         // What is dropped another thread may have drawn before this one, and pages are in use for moments only.
         let mut in_vain = 0;
         for _ in 0..ROUNDS {
-            let dropped = self.collect(&groups, true).await;
+            let dropped = self.drop_pages(&groups).await;
             if high || self.with_cgroups(|tree| tree.has_room(group, false)) {
                 return Room::Again;
             }
@@ -216,7 +235,7 @@ impl System {
             let groups = system.with_cgroups(|tree| tree.all_below(group));
             let (mut dropped, mut in_vain) = (0, 0);
             while dropped < pages {
-                match system.collect(&groups, true).await {
+                match system.drop_pages(&groups).await {
                     0 if in_vain + 1 == IN_VAIN => return Err(Errno::EAGAIN),
                     0 => in_vain += 1,
                     some => (dropped, in_vain) = (dropped + some, 0),
@@ -231,7 +250,7 @@ impl System {
     /// A group was removed: its pages that can be read again go, and what is left its parents have.
     pub async fn empty_cgroup(self: &Arc<Self>, group: GroupId) {
         if self.with_cgroups(|tree| tree.is_kept(group)) {
-            self.collect(&[group], true).await;
+            self.drop_pages(&[group]).await;
         }
     }
 }

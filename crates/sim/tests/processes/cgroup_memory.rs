@@ -2,6 +2,7 @@
 
 use crate::{born, shape, wander};
 use machine::{account::Charge, BoxFuture, GroupId, KernelId, Pid, SpaceId, PAGE_SIZE};
+use messages::cgroup::Reclaim;
 use process::{
     cgroup::{Controllers, Ownership},
     System,
@@ -10,7 +11,10 @@ use sim::nodes::{
     machine::Nodes,
     user::{call, Command},
 };
-use std::sync::Arc;
+use std::sync::{
+    atomic::{AtomicUsize, Ordering::SeqCst},
+    Arc, Mutex,
+};
 use vm::Relief;
 
 /// What a kernel does for a group that is full. It has no files whose pages could go.
@@ -100,5 +104,59 @@ fn the_limit_holds_for_all_kernels_together() {
             tree.get(GroupId::ROOT).unwrap().descendants()
         });
         assert_eq!(removed, (0, 0), "seed {seed}: all grants were given back");
+    }
+}
+
+/// A kernel that has so many pages of files that can go, of one kind, and remembers what it was asked for.
+struct Pages {
+    kind: Reclaim,
+    left: AtomicUsize,
+    asked: Mutex<Vec<Reclaim>>,
+}
+
+impl Relief for Pages {
+    fn machine_pages(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn reclaim(&self) -> usize {
+        0
+    }
+
+    fn reclaim_of<'a>(&'a self, _groups: &'a [GroupId], which: Reclaim) -> BoxFuture<'a, usize> {
+        self.asked.lock().unwrap().push(which);
+        let dropped = if which == self.kind { self.left.swap(0, SeqCst) } else { 0 };
+        Box::pin(async move { dropped })
+    }
+
+    fn end_one(&self, _space: SpaceId) -> BoxFuture<'_, bool> {
+        Box::pin(async { false })
+    }
+}
+
+#[test]
+fn what_is_in_use_on_a_kernel_goes_only_if_there_is_nothing_better_on_any() {
+    use Reclaim::{Unmapped, Unused, Used};
+    let cases: [(Reclaim, &[Reclaim]); 3] =
+        [(Unmapped, &[Unmapped]), (Unused, &[Unmapped, Unused]), (Used, &[Unmapped, Unused, Used])];
+    for (kind, expected) in cases {
+        let nodes = Nodes::new(shape(1, 3));
+        nodes.boot(0);
+        let system = nodes.nodes[0].node.system.clone();
+        let group = system.with_cgroups(|tree| {
+            tree.enable(GroupId::ROOT, Controllers::MEMORY, Controllers::empty()).unwrap();
+            tree.make(GroupId::ROOT, b"a", Ownership { mode: 0o755, uid: 0, gid: 0 }, Charge::FREE).unwrap()
+        });
+        // The last one has them.
+        let all = nodes.nodes.iter().enumerate().map(|(number, node)| {
+            let left = AtomicUsize::new(if number == 2 { 100 } else { 0 });
+            let pages = Arc::new(Pages { kind, left, asked: Mutex::default() });
+            node.node.system.vm.set_relief(pages.clone());
+            pages
+        });
+        let all: Vec<_> = all.collect();
+        nodes.run(KernelId(0), async move { system.reclaim_in_cgroup(group, 100).await.unwrap() });
+        all.iter().for_each(|pages| assert_eq!(*pages.asked.lock().unwrap(), expected));
+        nodes.end_all();
     }
 }

@@ -3,7 +3,8 @@
 use super::*;
 use crate::{Loaned, Lost, Mappers};
 use alloc::boxed::Box;
-use machine::{CountedFrame, KernelSet};
+use machine::{CountedFrame, GroupId, KernelSet};
+use messages::cgroup::Reclaim;
 
 /// A mapped file of three pages, each full of its number plus a generation.
 struct Mapped {
@@ -159,6 +160,23 @@ fn mapped_pages_are_local_copies_until_the_owner_asks_for_them() {
     assert_eq!((lose(0, 1), lose(0, 1)), (4, 4), "asked once more, then forgotten");
     drop(file);
     assert_eq!((machine.frames(), machine.kernels[0].exported()), (0, 0));
+}
+
+#[test]
+fn a_page_that_has_come_is_kept_for_who_has_asked_for_it() {
+    let machine = Machine::new(2);
+    let mapped = mapped(&machine, false);
+    let file: Arc<dyn File> = Arc::new(MappedFile(mapped.clone()));
+    let far = machine.pass(0, 1, &file);
+    let object = machine.run(far.object()).unwrap();
+    let mut page = object.page(0);
+    assert!(once(page.as_mut()).is_none());
+    machine.settle();
+    assert!(object.resident(1).is_some(), "it came along");
+    // Before the thread goes on, memory gets short.
+    assert_eq!(machine.run(Box::pin(machine.kernels[1].reclaim_of(&[GroupId::ROOT], Reclaim::Unmapped))), 1);
+    assert!(object.resident(1).is_none());
+    assert!(once(page.as_mut()).is_some_and(|page| page.is_ok()), "it is not asked for again");
 }
 
 #[test]
