@@ -204,6 +204,32 @@ fn two_mounts_of_a_disk_have_the_same_names() {
     unmount("/a").unwrap();
 }
 
+/// As on Linux: errors are told to who syncs.
+#[test]
+fn a_disk_that_fails_is_unmounted_all_the_same() {
+    let machine = Machine::new(image());
+    let services = &machine.kernel.services;
+    let paths = LocalPaths::new(services.clone(), Tmpfs::new(services, 0o755), Arc::default());
+    paths.register_kind("ext4", machine.mounter.clone());
+    let process = Process::with(&machine.kernel, paths);
+    process.mkdir("/a").unwrap();
+    let mount = || PathOp::Mount {
+        source: b"/dev/vda".into(),
+        path: b"/a".into(),
+        kind: b"ext4".into(),
+        flags: 0,
+        data: Vec::new(),
+    };
+    process.run(mount()).map(drop).unwrap();
+    process.write("/a/f", &[1; 9000]).unwrap();
+    machine.disk.bad.lock().unwrap().extend(0..machine.disk.limits.sectors);
+    let unmount = || process.run(PathOp::Unmount { path: b"/a".into(), flags: 0 }).map(drop);
+    assert_eq!((unmount(), unmount()), (Ok(()), Err(Errno::EINVAL)));
+    machine.disk.bad.lock().unwrap().clear();
+    process.run(mount()).map(drop).unwrap();
+    unmount().unwrap();
+}
+
 /// Linux drops them, too: the disk may be another's by then.
 #[test]
 fn what_could_not_be_written_when_a_disk_was_unmounted_never_is() {

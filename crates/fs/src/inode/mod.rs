@@ -348,8 +348,9 @@ pub trait Elsewhere: Send + Sync {
     fn entry(&self) -> &Arc<dyn File>;
     /// Mounted with other flags (mount(2)) from now on.
     fn remount(&self, flags: u64) -> BoxFuture<'_, Result<()>>;
-    /// Takes it away. EBUSY: something there is in use. Only if it succeeds the file system is closed there.
-    fn unmount(&self) -> BoxFuture<'_, Result<()>>;
+    /// Takes it away. EBUSY: something there is in use. Only if it succeeds the file system is closed there. `detached`: it hangs nowhere any more, and this is asked each second until it
+    /// is not busy.
+    fn unmount(&self, detached: bool) -> BoxFuture<'_, Result<()>>;
 }
 
 /// A file system that is to be on another kernel.

@@ -58,7 +58,8 @@ impl LocalPaths {
         let _hanging = self.unmounting.lock().await;
         let hung = self.hang(on, Dentry::root(tree.root()), tree.clone(), source, flags);
         if let (Err(_), Some(there)) = (&hung, tree.elsewhere()) {
-            there.unmount().await?;
+            // Why it does not hang is told, and not what its closing meets.
+            let _ = there.unmount(false).await;
         }
         hung
     }
@@ -79,7 +80,7 @@ impl LocalPaths {
             self.mounts.check_unused(mount, covered.len())
         };
         let unmounted = match used {
-            Ok(()) => there.unmount().await,
+            Ok(()) => there.unmount(false).await,
             busy => busy,
         };
         match unmounted {
@@ -97,12 +98,12 @@ impl LocalPaths {
         let tree = mounter.mount_placed(disk.as_ref(), &source, &data, read_only).await?;
         let root = self.mounts.root_of(&*tree);
         if let Err(error) = check_writable(&root, flags) {
-            tree.close().await?;
+            let _ = tree.close().await;
             return Err(error);
         }
         let mount = Mount::over(tree, root.clone(), (None, Some(above)), source, flags);
         if let Err(error) = self.mounts.add(mount.clone()) {
-            mount.file_system.close().await?;
+            let _ = mount.file_system.close().await;
             return Err(error);
         }
         let at = Location { mount: mount.clone(), dentry: root };
@@ -124,15 +125,26 @@ impl LocalPaths {
                 mount.set_flags(flags);
                 Ok(())
             }
-            TreeOp::Unmount => self.take_away(mount).await,
+            TreeOp::Unmount { detached } => self.take_away(mount, detached).await,
             TreeOp::Close => tree.close().await,
         }
     }
 
-    async fn take_away(&self, mount: Arc<Mount>) -> Result<()> {
+    async fn take_away(&self, mount: Arc<Mount>, detached: bool) -> Result<()> {
         // The answer that said so was lost.
         if mount.is_gone() {
             return Ok(());
+        }
+        if mount.is_detached() {
+            // Asked again, each second. Other kernels keep nothing of it since the first time: what uses it now is in use, and nothing has to be recalled or written to find that out.
+            let covered = self.covered_on(&mount);
+            self.mounts.check_unused(&mount, covered.len() + usize::from(mount.above.is_some()))?;
+            if self.mapped(&mount).await.is_mapped {
+                return Err(Errno::EBUSY);
+            }
+        } else if detached {
+            let _changing = self.everything.change(&[lease::OWN]).await;
+            mount.set_detached();
         }
         // As in `LocalPaths::unmount`.
         let _ = mount.file_system.sync().await;

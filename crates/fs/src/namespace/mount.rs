@@ -128,6 +128,11 @@ impl Mount {
         Self::new(file_system, root, None, Vec::new(), 0)
     }
 
+    /// It hangs nowhere any more. The caller has recalled what other kernels keep, and none gets anything to keep meanwhile.
+    pub(super) fn set_detached(&self) {
+        self.detached.store(true, Ordering::Release);
+    }
+
     /// An object of one of its files is given out, perhaps to be mapped.
     pub(super) fn gives(&self, object: &Arc<dyn Object>) {
         // What hangs nowhere is never unmounted.
@@ -280,7 +285,7 @@ impl MountTable {
         Ok(())
     }
 
-    /// EBUSY: something of this kernel uses `mount`, whose file system is another's.
+    /// EBUSY: something of this kernel uses `mount`, apart from the table, the caller and `apart` others.
     pub fn check_unused(&self, mount: &Arc<Mount>, apart: usize) -> Result<()> {
         let mounts = self.mounts.lock();
         match mounts.iter().any(|other| Arc::ptr_eq(other, mount)) {
@@ -306,9 +311,7 @@ impl MountTable {
         for on in gone.iter().filter_map(|mount| mount.on.as_ref()) {
             on.dentry.mounts.fetch_sub(1, Ordering::Release);
         }
-        for mount in &gone {
-            mount.detached.store(true, Ordering::Release);
-        }
+        gone.iter().for_each(|mount| mount.set_detached());
         self.detached.lock().extend(gone);
         Ok(())
     }

@@ -144,8 +144,8 @@ impl LocalPaths {
         let root = self.mounts.root_of(&*file_system);
         let hung = check_writable(&root, flags).and_then(|()| self.hang(on, root, file_system.clone(), source, flags));
         if hung.is_err() {
-            // It is mounted nowhere.
-            file_system.close().await?;
+            // It is mounted nowhere. Why not is told, and not what its closing meets.
+            let _ = file_system.close().await;
         }
         hung
     }
@@ -216,7 +216,7 @@ impl LocalPaths {
     }
 
     /// Whether a program maps files of a mount.
-    async fn mapped(&self, mount: &Mount) -> Mapped {
+    pub(super) async fn mapped(&self, mount: &Mount) -> Mapped {
         let (objects, times) = mount.given();
         if let Some(mappers) = self.services.mappers() {
             for object in objects {
@@ -239,7 +239,7 @@ impl LocalPaths {
             }
             if let Some(there) = mount.file_system.elsewhere() {
                 // It is as busy as it is there. Of whatever else fails there the log speaks there, and the watcher tries again.
-                if there.unmount().await.is_ok() {
+                if there.unmount(true).await.is_ok() {
                     self.mounts.drop_detached(&mount);
                 }
                 continue;

@@ -155,9 +155,9 @@ impl Elsewhere for FarTree {
         Box::pin(self.ask(TreeOp::Remount(flags)))
     }
 
-    fn unmount(&self) -> BoxFuture<'_, Result<()>> {
+    fn unmount(&self, detached: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let unmounted = self.ask(TreeOp::Unmount).await;
+            let unmounted = self.ask(TreeOp::Unmount { detached }).await;
             // With its kernel all that used it has ended.
             if unmounted.is_err() && !self.is_lost() {
                 return unmounted;
@@ -181,7 +181,7 @@ impl Drop for FarTree {
         let (remote, entry, lent) = (self.remote.clone(), self.root.entry.clone(), self.lent.get_mut().take());
         self.remote.spawn(async move {
             let Some(FileRef { owner, id }) = entry.remote() else { return };
-            let asked = remote.endpoint.call(owner, TreeControl { id, op: TreeOp::Unmount }).await;
+            let asked = remote.endpoint.call(owner, TreeControl { id, op: TreeOp::Unmount { detached: false } }).await;
             let unmounted = asked.map_err(Errno::from).and_then(|unmounted| unmounted);
             if let (Err(error), true) = (unmounted, remote.endpoint.is_alive(owner)) {
                 log::error!("a file system that hangs nowhere could not be closed on kernel {}: {error:?}", owner.0);

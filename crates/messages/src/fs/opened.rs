@@ -177,8 +177,11 @@ pub enum TreeOp {
     Sync,
     /// Mounted with these flags of mount(2) from now on.
     Remount(u64),
-    /// Takes it away. EBUSY: something of it is in use.
-    Unmount,
+    /// Takes it away. EBUSY: something of it is in use. With `detached` it hangs nowhere any more (MNT_DETACH).
+    Unmount {
+        /// The same question comes again, each second.
+        detached: bool,
+    },
     /// The machine ends.
     Close,
 }

@@ -20,6 +20,7 @@ const DETACH: u32 = 2;
 struct Disk {
     /// What is written to it fails.
     fails: AtomicBool,
+    synced: AtomicU64,
     closed: AtomicU64,
     returned: AtomicU64,
 }
@@ -52,6 +53,7 @@ impl FileSystem for OnDisk {
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        self.1.synced.fetch_add(1, SeqCst);
         crate::file::ready(if self.1.fails.load(SeqCst) { Err(Errno::EIO) } else { Ok(()) })
     }
 
@@ -151,6 +153,10 @@ fn a_busy_one_that_is_detached_is_closed_after_its_last_use_and_its_disk_returne
         }
         assert_eq!(world.unmount(0, top), Err(Errno::EINVAL));
         seconds_pass(&world);
+        // From then on it is only looked whether it is busy still.
+        let synced = disk.synced.load(SeqCst);
+        seconds_pass(&world);
+        assert_eq!(disk.synced.load(SeqCst), synced);
         assert_eq!(world.machine.run(file.write(b"works")), Ok(5));
         assert_eq!(disk.ends(), (0, 0));
         world.close(file);
