@@ -191,4 +191,6 @@ pub struct FileSystemInfo {
     pub id: u64,
     pub name_max: u64,
     pub flags: u64,
+    /// Not of statfs(2): an error was found, and nothing is written any more (`emergency_ro` in /proc/mounts).
+    pub has_stopped: bool,
 }

@@ -346,6 +346,7 @@ impl Shared {
             id,
             name_max: 255,
             flags: 0,
+            has_stopped: self.volume.device().has_stopped(),
         }
     }
 }
@@ -372,13 +373,6 @@ impl FileSystem for Ext4 {
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.shared.sync())
-    }
-
-    fn options(&self) -> &'static str {
-        match self.shared.volume.device().has_stopped() {
-            true => ",emergency_ro",
-            false => "",
-        }
     }
 
     fn nesting(&self) -> u32 {

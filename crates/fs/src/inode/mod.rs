@@ -317,10 +317,6 @@ pub trait FileSystem: Send + Sync {
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
     }
-    /// Behind what its mount says, in /proc/mounts.
-    fn options(&self) -> &'static str {
-        ""
-    }
     /// How many loop devices lie below it.
     fn nesting(&self) -> u32 {
         0

@@ -327,7 +327,7 @@ impl Fid {
             files_free: reply.u64()?,
             id: reply.u64()?,
             name_max: u64::from(reply.u32()?),
-            flags: 0,
+            ..FileSystemInfo::default()
         })
     }
 }

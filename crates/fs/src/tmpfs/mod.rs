@@ -74,7 +74,7 @@ impl Shared {
             files_free,
             id: u64::from(self.device.1),
             name_max: 255,
-            flags: 0,
+            ..FileSystemInfo::default()
         }
     }
 }

@@ -5,11 +5,11 @@ use super::{
     Subject,
 };
 use ::machine::{errno::Result, BoxFuture, Errno};
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
     namespace::mount::{flags, Mount},
     synthetic::Content,
-    Caller,
+    Caller, Inode,
 };
 use messages::{
     inspect::{Inspect, Inspection},
@@ -186,7 +186,20 @@ fn place(mount: &Mount) -> Vec<u8> {
     mount.on.as_ref().map_or_else(|| b"/".to_vec(), |on| on.path())
 }
 
-fn options(mount: &Mount) -> alloc::string::String {
+/// The topmost directories of mounted file systems that can stop when they find an error, and whether they have. Asking may wait, and a mount that somebody has is busy: meanwhile only the
+/// directories are kept.
+async fn stopped(subject: &Subject) -> Vec<(Arc<dyn Inode>, bool)> {
+    let mounts = subject.proc.mounts();
+    let can_stop = mounts.iter().filter(|mount| mount.file_system.kind() == "ext4");
+    let mut all: Vec<_> = can_stop.map(|mount| (mount.root.inode.clone(), false)).collect();
+    drop(mounts);
+    for (root, stopped) in &mut all {
+        *stopped = root.info().await.is_ok_and(|info| info.has_stopped);
+    }
+    all
+}
+
+fn options(mount: &Mount, stopped: &[(Arc<dyn Inode>, bool)]) -> alloc::string::String {
     let set = mount.flags();
     let mut text = alloc::string::String::from(if set & flags::RDONLY != 0 { "ro" } else { "rw" });
     let words = [
@@ -199,18 +212,21 @@ fn options(mount: &Mount) -> alloc::string::String {
     for (_, word) in words.into_iter().filter(|(flag, _)| set & flag != 0) {
         text += word;
     }
-    text += mount.file_system.options();
+    if stopped.iter().any(|(root, stopped)| *stopped && Arc::ptr_eq(root, &mount.root.inode)) {
+        text += ",emergency_ro";
+    }
     text
 }
 
 pub(super) async fn mounts(subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
+    let stopped = stopped(&subject).await;
     for mount in subject.proc.mounts() {
         let source = &mount.source[..];
         escaped(&mut text, source);
         text.bytes(b" ");
         escaped(&mut text, &place(&mount));
-        put!(text, " {} {} 0 0\n", mount.file_system.kind(), options(&mount));
+        put!(text, " {} {} 0 0\n", mount.file_system.kind(), options(&mount, &stopped));
     }
     Ok(text.0)
 }
@@ -223,15 +239,15 @@ pub(super) async fn mount_info(subject: Subject, _caller: Caller) -> Result<Vec<
     for root in &roots {
         devices.push(root.attributes().await.map_or((0, 0), |attributes| attributes.dev));
     }
+    let stopped = stopped(&subject).await;
     let all = subject.proc.mounts();
     for (index, mount) in all.iter().enumerate() {
-        let parent =
-            mount.on.as_ref().and_then(|on| all.iter().position(|other| alloc::sync::Arc::ptr_eq(other, &on.mount)));
-        let known = roots.iter().position(|root| alloc::sync::Arc::ptr_eq(root, &mount.root.inode));
+        let parent = mount.on.as_ref().and_then(|on| all.iter().position(|other| Arc::ptr_eq(other, &on.mount)));
+        let known = roots.iter().position(|root| Arc::ptr_eq(root, &mount.root.inode));
         let device = known.map_or((0, 0), |known| devices[known]);
         put!(text, "{} {} {}:{} / ", index + 1, parent.map_or(0, |parent| parent + 1), device.0, device.1);
         escaped(&mut text, &place(mount));
-        put!(text, " {} - {} ", options(mount), mount.file_system.kind());
+        put!(text, " {} - {} ", options(mount, &stopped), mount.file_system.kind());
         let source = &mount.source[..];
         escaped(&mut text, source);
         put!(text, " {}\n", if mount.flags() & flags::RDONLY != 0 { "ro" } else { "rw" });
