@@ -1,7 +1,7 @@
 //! `cob test --long`: what takes hours. All stages, guest tests on two kernels and with fault injection, many seeds of the simulator,
-//! many calls of `cob fuzz`.
+//! many calls of `cob fuzz`, power cuts of a disk.
 //!
-//! It is cut into parts, each a command of `cob`. What a part came to is one line of `target/long/COMMIT`; whoever starts it again on the same commit goes
+//! It is cut into parts, each a command of `cob` or of cargo. What a part came to is one line of `target/long/COMMIT`; whoever starts it again on the same commit goes
 //! on behind the last line. A part that failed is not tried again: its line has to be taken out first. The report at the end
 //! sums the parts up, for CHANGELOG.md; it is also in `target/long/report.md`.
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-use super::cargo::outcome;
+use super::cargo::{cargo, outcome};
 use crate::bench::processors;
 
 /// Kinds of random programs, how many seeds, and how many to a part.
@@ -33,7 +33,10 @@ const SHAKEN: u64 = 3;
 /// System calls inside the machine, and how many to a part.
 const CALLS: (u64, u64) = (1_000_000, 50_000);
 
-/// One command of `cob`.
+/// Tests of power cuts (crates/fs/tests/ext4_write.rs), and cuts in each.
+const CUTS: (u64, u64) = (10, 2000);
+
+/// One command of `cob`, or of cargo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Part {
     /// Parts of one group are told together: as this, and how many of that.
@@ -49,6 +52,15 @@ impl Part {
 
     fn name(&self) -> String {
         self.words.join(" ")
+    }
+
+    fn command(&self, project: &Path) -> Result<Command> {
+        let (mut command, arguments) = match self.words.split_first() {
+            Some((first, rest)) if first == "cargo" => (cargo(project), rest),
+            _ => (Command::new(std::env::current_exe()?), &self.words[..]),
+        };
+        command.args(arguments);
+        Ok(command)
     }
 }
 
@@ -67,6 +79,12 @@ fn parts() -> Vec<Part> {
         };
         parts.extend(firsts.map(part));
     }
+    let (tests, each) = CUTS;
+    let part = |number: u64| {
+        let words = "cargo test --release -p fs --test ext4_write -- --ignored --exact power_cuts_";
+        Part::new("power cuts, disks", each, &format!("{words}{number}"))
+    };
+    parts.extend((0..tests).map(part));
     let (calls, each) = CALLS;
     // It ends when the calls are made; minutes are for a machine that hangs.
     let part = |seed: u64| Part::new("fuzz, calls", each, &format!("fuzz --seed {seed} --calls {each} --minutes 60"));
@@ -80,15 +98,14 @@ pub fn run(project: &Path) -> Result<u8> {
     fs::create_dir_all(&directory)?;
     let record = directory.join(&commit);
     let parts = parts();
-    let cob = std::env::current_exe()?;
     for (index, part) in parts.iter().enumerate() {
         let name = part.name();
         if find(&fs::read_to_string(&record).unwrap_or_default(), &name).is_some() {
             continue;
         }
-        println!("{} of {}: cob {name}", index + 1, parts.len());
+        println!("{} of {}: {name}", index + 1, parts.len());
         let start = Instant::now();
-        let done = outcome(Command::new(&cob).args(&part.words));
+        let done = outcome(&mut part.command(project)?);
         let verdict = if done.is_ok() { "ok" } else { "FAILED" };
         if let Err(why) = done {
             fs::write(directory.join(format!("failed-{}.txt", index + 1)), &why)?;
@@ -154,7 +171,10 @@ mod tests {
     fn the_parts_make_up_what_is_promised() {
         let parts = parts();
         let of = |group: &str| parts.iter().filter(|part| part.group == group).map(|part| part.count).sum::<u64>();
-        assert_eq!((of("sim memory, seeds"), of("fuzz, calls")), (1_000_000, 1_000_000));
+        assert_eq!(
+            (of("sim memory, seeds"), of("fuzz, calls"), of("power cuts, disks")),
+            (1_000_000, 1_000_000, 20_000)
+        );
         let mut names: Vec<String> = parts.iter().map(Part::name).collect();
         names.sort();
         names.dedup();
