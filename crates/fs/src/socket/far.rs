@@ -48,7 +48,7 @@ pub(super) fn pass_on(socket: &Weak<Socket>) -> Arc<dyn Subscriber> {
 }
 
 impl Socket {
-    fn patience(&self, patience: Patience) -> Patience {
+    pub(super) fn patience(&self, patience: Patience) -> Patience {
         patience.unless(self.flags.nonblocking())
     }
 
@@ -235,18 +235,16 @@ impl Socket {
         })
     }
 
-    /// With the caller's credentials, if one is known.
+    /// Of a socket of datagrams or packets, with the caller's credentials, if one is known.
     pub(super) async fn write_bytes(&self, buf: &[u8], access: Access<'_>) -> Result<usize> {
         let patience = self.patience(access.patience);
         let sender = access.caller().map(credentials_of).unwrap_or_default();
-        if let Some(inet) = &self.inet {
-            let mut message = SocketMessage { bytes: buf.to_vec(), ..SocketMessage::default() };
-            if self.kind.connects() {
-                message.bytes.truncate(inbox::LIMIT);
-                return self.send_connected(&mut message, sender, access.shield(), patience).await;
-            }
-            return self.send_datagram(inet, None, &mut message, sender, access.shield()).await;
+        // Longer ones are too long for any buffer.
+        let bytes = buf[..buf.len().min(2 * inbox::LIMIT)].to_vec();
+        let mut message = SocketMessage { bytes, ..SocketMessage::default() };
+        match &self.inet {
+            Some(inet) => self.send_datagram(inet, None, &mut message, sender, access.shield()).await,
+            None => self.send(None, &mut message, sender, access.shield(), patience).await,
         }
-        self.write_message(sender, access.shield(), buf, patience).await
     }
 }

@@ -27,7 +27,7 @@ use messages::fs::{SocketAddress, SocketType, WaitPlace};
 const AF_UNIX: u16 = 1;
 
 impl Socket {
-    async fn send(
+    pub(super) async fn send(
         &self,
         place: Option<SocketAddress>,
         message: &mut SocketMessage,
@@ -73,7 +73,7 @@ impl Socket {
     }
 
     /// None: the other end has moved to another kernel.
-    fn try_send_near(&self, message: &mut SocketMessage, sender: UnixCredentials) -> Result<Option<usize>> {
+    pub(super) fn try_send_near(&self, message: &mut SocketMessage, sender: UnixCredentials) -> Result<Option<usize>> {
         let other = {
             let mut state = self.state.lock();
             match &state.role {
@@ -261,26 +261,13 @@ impl Socket {
         }
         Ok(ControlAnswer::Message(message))
     }
-
-    pub(super) async fn write_message(
-        &self,
-        sender: UnixCredentials,
-        shield: &Shield,
-        buf: &[u8],
-        patience: Patience,
-    ) -> Result<usize> {
-        let bytes = match self.kind {
-            SocketKind::Stream => buf[..buf.len().min(inbox::LIMIT)].to_vec(),
-            // Longer ones are too long for any buffer.
-            _ => buf[..buf.len().min(2 * inbox::LIMIT)].to_vec(),
-        };
-        let mut message = SocketMessage { bytes, ..SocketMessage::default() };
-        self.send(None, &mut message, sender, shield, patience).await
-    }
 }
 
 impl File for Socket {
     fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        if self.kind == SocketKind::Stream && access.at.is_none() {
+            return self.read_stream(to, access);
+        }
         let buf = match to.stream_buffer(&access) {
             Ok(buf) => buf,
             Err(error) => return Transfer::Done(Err(error)),
@@ -289,6 +276,9 @@ impl File for Socket {
     }
 
     fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        if self.kind == SocketKind::Stream && access.at.is_none() {
+            return self.write_stream(from, access);
+        }
         let buf = match from.stream_buffer(&access) {
             Ok(buf) => buf,
             Err(error) => return Transfer::Done(Err(error)),

@@ -336,6 +336,47 @@ impl Inbox {
         Some(Taken { message, files: Parcel::empty(), along: found.along.clone() })
     }
 
+    /// Gives `give` what [`Inbox::take_stream`] would take, message by message, and takes that out unless `give` fails. None: it is not only
+    /// bytes (urgent data, files), or nothing is wanted.
+    pub fn pour(
+        &mut self,
+        limit: usize,
+        by_sender: bool,
+        mut give: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Option<Result<usize>> {
+        if limit == 0 || self.urgent.is_some() || self.hollow > 0 || !self.lost.is_empty() {
+            return None;
+        }
+        let sender = self.messages.front().filter(|first| first.files.is_empty())?.sender;
+        let (mut count, mut whole, mut begun) = (0, 0, 0);
+        for message in self.messages.iter() {
+            let stranger = by_sender && message.sender != sender;
+            if count == limit || stranger || !message.files.is_empty() {
+                break;
+            }
+            let rest = message.rest();
+            let part = rest.len().min(limit - count);
+            if let Err(error) = give(&rest[..part]) {
+                return Some(Err(error));
+            }
+            count += part;
+            match part == rest.len() {
+                true => whole += 1,
+                false => begun = part,
+            }
+        }
+        for _ in 0..whole {
+            self.messages.pop_front();
+        }
+        if let Some(first) = self.messages.front_mut() {
+            first.read += begun;
+        }
+        self.bytes -= count;
+        self.read += count as u64;
+        self.peek_from = self.peek_from.map(|from| from.saturating_sub(count));
+        Some(Ok(count))
+    }
+
     /// Bytes of a stream: of several messages, but never past one that brings files.
     pub fn take_stream(&mut self, limit: usize, how: Reading) -> Option<Taken> {
         let peek = how.peek;

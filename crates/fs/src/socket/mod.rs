@@ -28,6 +28,7 @@ mod moves;
 mod names;
 mod options;
 mod others;
+mod stream;
 mod transfer;
 mod urgent;
 

@@ -362,7 +362,7 @@ impl Socket {
     }
 
     /// SO_RCVLOWAT: a stream has less than that, and more may come before.
-    fn waits_for_more(&self, state: &State, limit: usize, peek: bool) -> bool {
+    pub(super) fn waits_for_more(&self, state: &State, limit: usize, peek: bool) -> bool {
         let least = state.settings.least(limit);
         least > 1
             && self.kind == SocketKind::Stream

@@ -8,7 +8,7 @@ use super::{
 use crate::{call::Call, process::pidfd};
 use alloc::sync::Arc;
 use fs::{
-    file::{Access, Destination, Transfer, NEEDS_BUFFER},
+    file::{Access, Destination, NEEDS_BUFFER},
     Events, File, Kind, OpenFlags, Whence,
 };
 use machine::{block::SECTOR, errno::Result, Errno};
@@ -153,11 +153,8 @@ pub(crate) async fn into(
             transfer::make_present(&space, segments, done, step).await;
         }
         let mut program = ProgramBuffer::new(&space, segments, done);
-        let read = match file.read_into(Destination::User(&mut program, step), access.after(done)) {
-            Transfer::Done(result) => result,
-            Transfer::Later(reading) => call.wait_for(file, reading).await,
-        };
-        let read = match read {
+        let reading = file.read_into(Destination::User(&mut program, step), access.after(done));
+        let read = match call.end_within(file, false, reading).await {
             Ok(read) => read,
             Err(NEEDS_BUFFER) => break,
             Err(_) if done > 0 => return Ok(done as u64),

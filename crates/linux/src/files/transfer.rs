@@ -276,10 +276,11 @@ pub(super) fn step_of(file: &dyn File, left: usize) -> usize {
     }
 }
 
-/// The same for a write. What is written to a stream of another kernel lies in frames while it waits for room there, so it is charged: as much as
-/// one message brings, or a page.
+/// The same for a write. What is written to a stream of another kernel lies in frames while it waits for room there, and what is written to a socket in a
+/// message. So it is charged: as much as one message between kernels brings, or a page.
 pub(super) fn step_of_write(call: &Call<'_>, file: &dyn File, left: usize) -> (usize, Charge) {
-    if left > PAGE_SIZE && file.changes().is_some() && file.is_elsewhere() {
+    let is_kept = || file.is_elsewhere() || file.socket().is_some_and(|socket| socket.is_stream());
+    if left > PAGE_SIZE && file.changes().is_some() && is_kept() {
         let wanted = left.min(Loan::LARGEST);
         return match charge(call, wanted, None) {
             Ok(charge) => (wanted, charge),

@@ -10,7 +10,7 @@ use abi::signal::Signal;
 use alloc::sync::Arc;
 use fs::{
     control::{Control, SocketControl},
-    file::{Access, Source, Transfer, APPEND_AT, NEEDS_BUFFER},
+    file::{Access, Source, APPEND_AT, NEEDS_BUFFER},
     Events, File, Kind, OpenFlags, Whence,
 };
 use machine::{errno::Result, Errno, PAGE_SIZE};
@@ -153,10 +153,8 @@ async fn rest_from(
     while done < wanted {
         let (step, _charge) = transfer::step_of_write(call, &**file, wanted - done);
         let mut program = ProgramBuffer::new(&space, segments, done);
-        let written = match file.write_from(Source::User(&mut program, step), access.after(done)) {
-            Transfer::Done(result) => result,
-            Transfer::Later(writing) => call.wait_for(file, writing).await,
-        };
+        let writing = file.write_from(Source::User(&mut program, step), access.after(done));
+        let written = call.end_within(file, true, writing).await;
         match written {
             Err(NEEDS_BUFFER) => break,
             Ok(written) => {
