@@ -3,8 +3,9 @@
 //! Problem: what has been read from a stream is no longer in it. Linux copies under the stream's lock, and leaves there what the program's
 //! memory does not take (EFAULT). Here the bytes are on their way, perhaps from another kernel, when that is found out.
 //!
-//! Idea: memory is made ready before. Most often it is mapped, and that is all. Of the rest, the first page is made, for something will be
-//! written there; only where that is not enough is the stream asked how much it has, for memory for so much is needed.
+//! Idea: memory is made ready before. Most often it is mapped, and that is all. Of the rest, as much is made as the first [`PAGE_SIZE`] bytes lie in, for
+//! something will be written there; only where that is not enough is the stream asked how much it has, for memory for so much is needed. To ask is dear if
+//! another kernel has the stream: that kernel tells of each change from then on (`fs/src/remote/watch.rs`).
 
 use super::vector::{parts, Segment};
 use crate::call::Call;
@@ -12,7 +13,7 @@ use alloc::sync::Arc;
 use core::future::Future;
 use fs::{Events, File, Kind, OpenFlags};
 use linux_raw_sys::ioctl::FIONREAD;
-use machine::{errno::Result, Access, Errno};
+use machine::{errno::Result, Access, Errno, PAGE_SIZE};
 use vm::Space;
 
 /// A file from which bytes are taken in the order in which they came, without borders between them.
@@ -39,8 +40,8 @@ pub(crate) async fn for_bytes(
     if mapped(&space, segments, from, wanted) == wanted {
         return Ok(wanted);
     }
-    let first = make_ready(call, segments, from, wanted.min(1)).await;
-    if first == 1 && mapped(&space, segments, from, wanted) == wanted || !is_stream.await? {
+    let first = make_ready(call, segments, from, wanted.min(PAGE_SIZE)).await;
+    if first > 0 && mapped(&space, segments, from, wanted) == wanted || !is_stream.await? {
         return Ok(wanted);
     }
     if !nonblocking && !file.current_flags().await?.contains(OpenFlags::NONBLOCK) {

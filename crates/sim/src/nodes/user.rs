@@ -58,6 +58,7 @@ pub mod call {
     pub const GETPID: u64 = 39;
     pub const SOCKET: u64 = 41;
     pub const LISTEN: u64 = 50;
+    pub const SOCKETPAIR: u64 = 53;
     pub const CLONE: u64 = 56;
     pub const SCHED_YIELD: u64 = 24;
     pub const FORK: u64 = 57;

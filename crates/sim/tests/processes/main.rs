@@ -18,6 +18,7 @@ mod moves;
 mod pressure;
 mod record_locks;
 mod stops;
+mod streams;
 
 use sim::{
     life::model::Id,
