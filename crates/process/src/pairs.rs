@@ -11,6 +11,9 @@
 //! message is cheap ([`MESSAGE_NS`]). On a kernel of one CPU the two would have to share it, and switch for each wake ([`SWITCH_NS`]). So such a
 //! kernel has who wakes halted CPUs come, and leaves apart who talks so fast that both CPUs mostly look out: apart, those are faster.
 //!
+//! Both are guesses: where a host gives a CPU its turn late, a message costs what it takes. Of two that mostly wait for each other it is seen how long they wait, and where
+//! there are CPUs for both that is what their wakes cost, if it is more ([`waited`]).
+//!
 //! That pays only if what the wakes cost is more than what the CPUs here would lack for one more ([`saves`]). The difference
 //! adds up from look to look, is taken off again while they are better off apart (most programs wake halted CPUs when they start), and when it has
 //! reached the cost of the move the thread comes (as in renting skis: at most twice as bad as knowing how long they will talk). So where two kernels have something that the two talk through, the one with fewer touched pages moves,
@@ -48,6 +51,8 @@ const LEAST_WAKES: u32 = 10;
 const WAKE_NS: u64 = 200_000;
 /// The same if the CPU looks out for messages.
 const MESSAGE_NS: u64 = 10_000;
+/// A wake costs no more, however long the two have waited: the rest of the time they may have wanted to.
+const LONGEST_WAKE_NS: u64 = 1_000_000;
 /// What a switch from one process to another costs, and the translations that it loses (under TCG 30 to 150 us were measured).
 const SWITCH_NS: u64 = 50_000;
 /// Least time that a thread stays where it has come together with another, and before it goes to another again.
@@ -125,6 +130,11 @@ pub(crate) fn lack(capacity: u64, all: u64, used: u64) -> u64 {
 /// and both are counted at moments a little apart.
 fn mostly_talks(wakes: u32, waits: u64) -> bool {
     2 * u64::from(wakes) >= waits
+}
+
+/// How long two threads have waited for each other in `passed` ns, of which they have worked `used`, with so many wakes of the two.
+fn waited(passed: u64, used: [u64; 2], wakes: u32) -> u64 {
+    passed.saturating_sub(used[0] + used[1]).min(u64::from(wakes) * LONGEST_WAKE_NS)
 }
 
 /// How long a thread stays where it has come together with others.
@@ -256,7 +266,13 @@ impl System {
         let thousandths = |now: u64, before: u64| now.saturating_sub(before) * 1000 / passed;
         let cpus = self.cpu.cpus().len();
         let wakes = cost_of_wakes(u64::from(pair.wakes), seen.rung.saturating_sub(before.seen.rung), cpus);
-        let talk = wakes * movers.len() as i64 * 1000 / passed as i64;
+        let mut talk = wakes * movers.len() as i64;
+        let since = |now: [u64; 2], before: [u64; 2]| [0, 1].map(|at| now[at].saturating_sub(before[at]));
+        let waits = since(seen.waits, before.seen.waits);
+        if cpus > 1 && !movers.is_empty() && waits.into_iter().all(|waits| mostly_talks(pair.wakes, waits)) {
+            talk = talk.max(waited(passed, since(seen.used, before.seen.used), pair.wakes) as i64);
+        }
+        let talk = talk * 1000 / passed as i64;
         let used = movers.iter().map(|&at| thousandths(seen.used[at], before.seen.used[at])).sum();
         let capacity = cpus as u64 * 1000;
         let saves = saves(talk, capacity, thousandths(seen.all, before.seen.all), used);
@@ -365,6 +381,14 @@ mod tests {
         assert_eq!(cost_of_wakes(1000, 5000, 2), 1000 * wake);
         assert_eq!(cost_of_wakes(1000, 0, 2), 1000 * message);
         assert_eq!(cost_of_wakes(1000, 100, 2), 200 * wake + 800 * message);
+    }
+
+    #[test]
+    fn who_waits_long_for_each_other_has_much_to_save() {
+        // A host that is busy gives a CPU its turn after milliseconds; or the two are quick.
+        assert_eq!(waited(100 * MS, [2 * MS, 3 * MS], 40), 40 * MS);
+        assert_eq!(waited(100 * MS, [30 * MS, 20 * MS], 4000), 50 * MS);
+        assert_eq!(waited(100 * MS, [80 * MS, 70 * MS], 4000), 0);
     }
 
     /// A model of two processes on two kernels of a CPU each, which use `used` and wake each other so often in a second while they are apart,
