@@ -1,5 +1,5 @@
 // Threads of one process that talk much over kernels, through sockets that one of these has, come together there and then stay: for ten seconds the
-// kernels' moves and messages are counted. They stay where they are if an affinity keeps them apart, or if they compute more than they talk.
+// kernels' moves and messages are counted. So do threads that only use such sockets and wake nobody. They stay where they are if an affinity keeps them apart, or if they compute more than they talk.
 // cob: link=static kernels=4 compare=self timeout=180 shake=no
 #include "pairs.h"
 #include <pthread.h>
@@ -11,6 +11,7 @@ struct example {
     const char *name;
     int pairs;    // of threads: one begins where the sockets are made, the other on the last kernel
     int pinned;   // to that
+    int alone;    // the one elsewhere talks to itself and wakes nobody, the other sleeps
     double work;  // seconds that each computes when it has passed the byte on
     int together; // what is expected
 };
@@ -18,6 +19,7 @@ struct example {
 static const struct example examples[] = {
     {"a pair", .pairs = 1, .together = 1},
     {"four pairs", .pairs = 4, .together = 1},
+    {"wake nobody", .pairs = 2, .alone = 1, .together = 1},
     {"pinned", .pairs = 2, .pinned = 1},
     {"busy", .pairs = 1, .work = 0.002},
 };
@@ -32,8 +34,15 @@ static void *talk(void *argument) {
     char byte = 0;
     move_to(me ? LAST : FIRST);
     cpu[pair][me] = sched_getcpu();
-    if (me == 0)
-        MUST(write(fd, &byte, 1) == 1);
+    if (example->alone && me == 0) {
+        while (!ended)
+            usleep(1000);
+        return NULL;
+    }
+    if (example->alone)
+        fd = ends[pair][0];
+    if (example->alone || me == 0)
+        MUST(write(ends[pair][me], &byte, 1) == 1);
     while (read(fd, &byte, 1) == 1) {
         if (released && !freed) {
             cpu_set_t all;
@@ -42,15 +51,16 @@ static void *talk(void *argument) {
             freed = 1;
         }
         cpu[pair][me] = sched_getcpu();
-        rounds[pair] += me == 0;
-        if (me == 0 && ended)
+        int counts = me == 0 || example->alone;
+        rounds[pair] += counts;
+        if (counts && ended)
             break;
-        if (write(fd, &byte, 1) != 1)
+        if (write(ends[pair][me], &byte, 1) != 1)
             break;
         for (double end = now() + example->work; now() < end;)
             ;
         // A moment, in which CPUs halt: who talks without a pause stays apart where kernels have one CPU.
-        if (me == 0 && !example->work)
+        if (counts && !example->work)
             usleep(1000);
     }
     shutdown(fd, SHUT_RDWR);

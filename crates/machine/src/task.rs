@@ -40,6 +40,9 @@ pub trait Spawner: Send + Sync {
         Actor::NOBODY
     }
 
+    /// The thread that this CPU works for uses something of this kernel that threads talk through.
+    fn note_talk(&self) {}
+
     /// The control group that pays for the pages that are made on this CPU.
     fn payer(&self) -> GroupId {
         GroupId::ROOT

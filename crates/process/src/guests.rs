@@ -3,9 +3,9 @@
 //! Problem: each thread is placed when it is born, where it finds a CPU. If they talk through sockets or pipes, these are on one kernel, and all that the
 //! others say costs messages. As a rule many talk with many, so no pair stands out (pairs.rs), and that one of them comes is of no use.
 //!
-//! Idea: the same for all of them together. The kernel that has what they talk through counts how often each thread of another kernel wakes somebody
-//! there or is woken (`sched/src/talk.rs`): a guest. Where it has threads of the same process itself, it adds up from look to look what the guests'
-//! wakes cost, less twice what its CPUs would lack if they came: they were spread to use more CPUs, and have those back only after a while. When
+//! Idea: the same for all of them together. The kernel that has what they talk through counts how often each thread of another kernel asks to read or write
+//! it, wakes somebody there or is woken (`sched/src/talk.rs`): a guest. Where it has threads of the same process itself, it adds up from look to look what
+//! that costs, less twice what its CPUs would lack if they came: they were spread to use more CPUs, and have those back only after a while. When
 //! that has reached the cost of all the moves, all come that have talked at least ten times in that look and whose affinity and files allow it. A futex, too, is on one kernel, and counts as what is talked through: threads that meet at
 //! barriers come together only if they wait most of the time.
 //!
@@ -14,7 +14,7 @@
 
 use crate::{
     balance::cost_of_move,
-    pairs::{cost_of_wakes, lack, LOOK_NS},
+    pairs::{cost_of_talk, lack, LOOK_NS},
     System,
 };
 use alloc::{collections::BTreeMap, vec::Vec};
@@ -50,8 +50,9 @@ struct KnownProcess {
 struct Passed {
     /// Time since the look before.
     ns: u64,
-    /// How often guests have woken or were woken.
+    /// How often guests have woken or were woken, and have asked.
     wakes: u64,
+    requests: u64,
     rung: u64,
     /// CPU time of all threads here.
     all: u64,
@@ -63,7 +64,7 @@ impl Passed {
     /// What it would have saved if the guests had been here, which has so many CPUs, ns.
     fn saves(self, cpus: usize) -> i64 {
         let lack = lack(cpus as u64 * self.ns, self.all, self.used) as i64;
-        cost_of_wakes(self.wakes, self.rung, cpus) - 2 * lack
+        cost_of_talk(self.wakes, self.requests, self.rung, cpus) - 2 * lack
     }
 }
 
@@ -123,6 +124,7 @@ impl System {
             let passed = Passed {
                 ns: now.saturating_sub(before.at),
                 wakes: guests.iter().map(|(guest, _)| u64::from(guest.wakes)).sum(),
+                requests: guests.iter().map(|(guest, _)| u64::from(guest.requests)).sum(),
                 rung: rung.saturating_sub(before.rung),
                 all: all.saturating_sub(before.all),
                 used: used_between(&before.used, &seen.used),
@@ -152,7 +154,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn saves(wakes: u64, rung: u64, all: u64, used: u64, cpus: usize) -> i64 {
-        Passed { ns: 100 * MS, wakes, rung, all: all * MS, used: used * MS }.saves(cpus) / MS as i64
+        Passed { ns: 100 * MS, wakes, requests: 0, rung, all: all * MS, used: used * MS }.saves(cpus) / MS as i64
     }
 
     #[test]
@@ -160,6 +162,16 @@ mod tests {
         // 40 wakes a millisecond, a quarter of them with doorbells; both kernels are full.
         assert!(saves(4000, 1100, 95, 95, 1) >= 50);
         assert!(saves(4000, 1100, 50, 50, 2) >= 400);
+    }
+
+    #[test]
+    fn requests_that_wake_few_are_saved_and_cost_no_switches() {
+        // hackbench: ten requests in a millisecond, and a quarter as many wakes; most find a CPU that looks out.
+        let passed = Passed { ns: 100 * MS, wakes: 280, requests: 1000, rung: 160, all: 15 * MS, used: 10 * MS };
+        assert!(passed.saves(1) >= 50 * MS as i64 && passed.saves(2) >= 50 * MS as i64);
+        // Threads that compute and ask now and then.
+        let passed = Passed { ns: 100 * MS, wakes: 20, requests: 200, rung: 100, all: 100 * MS, used: 100 * MS };
+        assert!(passed.saves(1) < -100 * MS as i64);
     }
 
     #[test]

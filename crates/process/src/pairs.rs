@@ -105,13 +105,14 @@ struct PairSample {
     rung: u64,
 }
 
-/// What so many wakes cost from kernel to kernel, ns, less what they would cost on this one, which has so many CPUs and has rung `rung` doorbells. The
-/// other kernel will have rung as often for CPUs here.
-pub(crate) fn cost_of_wakes(wakes: u64, rung: u64, cpus: usize) -> i64 {
-    let halted = wakes.min(2 * rung);
+/// What so many wakes and requests cost from kernel to kernel, ns, less what the wakes would cost on this one, which has so many CPUs and has rung `rung`
+/// doorbells. The other kernel will have rung as often for CPUs here.
+pub(crate) fn cost_of_talk(wakes: u64, requests: u64, rung: u64, cpus: usize) -> i64 {
+    let halted = (wakes + requests).min(2 * rung);
     match cpus {
-        1 => (halted * WAKE_NS) as i64 - (wakes * SWITCH_NS) as i64,
-        _ => (halted * WAKE_NS + (wakes - halted) * MESSAGE_NS) as i64,
+        // A request that wakes nobody would need no switch.
+        1 => (halted * WAKE_NS + requests.saturating_sub(halted) * MESSAGE_NS) as i64 - (wakes * SWITCH_NS) as i64,
+        _ => (halted * WAKE_NS + (wakes + requests - halted) * MESSAGE_NS) as i64,
     }
 }
 
@@ -265,7 +266,7 @@ impl System {
         let passed = seen.at.saturating_sub(before.seen.at).max(1);
         let thousandths = |now: u64, before: u64| now.saturating_sub(before) * 1000 / passed;
         let cpus = self.cpu.cpus().len();
-        let wakes = cost_of_wakes(u64::from(pair.wakes), seen.rung.saturating_sub(before.seen.rung), cpus);
+        let wakes = cost_of_talk(u64::from(pair.wakes), 0, seen.rung.saturating_sub(before.seen.rung), cpus);
         let mut talk = wakes * movers.len() as i64;
         let since = |now: [u64; 2], before: [u64; 2]| [0, 1].map(|at| now[at].saturating_sub(before[at]));
         let waits = since(seen.waits, before.seen.waits);
@@ -375,12 +376,14 @@ mod tests {
     #[test]
     fn a_wake_costs_little_where_cpus_look_out() {
         let (wake, switch, message) = (WAKE_NS as i64, SWITCH_NS as i64, MESSAGE_NS as i64);
-        assert_eq!(cost_of_wakes(1000, 500, 1), 1000 * (wake - switch));
-        assert_eq!(cost_of_wakes(1000, 100, 1), 200 * wake - 1000 * switch);
-        assert_eq!(cost_of_wakes(1000, 0, 1), -1000 * switch);
-        assert_eq!(cost_of_wakes(1000, 5000, 2), 1000 * wake);
-        assert_eq!(cost_of_wakes(1000, 0, 2), 1000 * message);
-        assert_eq!(cost_of_wakes(1000, 100, 2), 200 * wake + 800 * message);
+        assert_eq!(cost_of_talk(1000, 0, 500, 1), 1000 * (wake - switch));
+        assert_eq!(cost_of_talk(1000, 0, 100, 1), 200 * wake - 1000 * switch);
+        assert_eq!(cost_of_talk(1000, 0, 0, 1), -1000 * switch);
+        assert_eq!(cost_of_talk(1000, 0, 5000, 2), 1000 * wake);
+        assert_eq!(cost_of_talk(1000, 0, 0, 2), 1000 * message);
+        // Requests that wake nobody.
+        assert_eq!(cost_of_talk(0, 1000, 100, 1), 200 * wake + 800 * message);
+        assert_eq!(cost_of_talk(1000, 0, 100, 2), 200 * wake + 800 * message);
     }
 
     #[test]

@@ -37,6 +37,10 @@ impl Spawner for KernelTasks {
         before
     }
 
+    fn note_talk(&self) {
+        self.0.talk().note_request(self.0.actor());
+    }
+
     fn payer(&self) -> GroupId {
         self.0.payer()
     }

@@ -11,7 +11,8 @@
 //! count, or leave it to the wrong pair; the table is an estimate.
 //!
 //! Where many talk with many no pair stands out. So a second table of the same kind counts for each thread of another kernel how often it wakes somebody
-//! through something of this kernel, or is woken.
+//! through something of this kernel, or is woken, and its requests to read and write what threads talk through: where much is on its way few have to be woken
+//! (hackbench: eight messages for a wake), and a request has to be answered all the same.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -35,6 +36,8 @@ pub struct Guest {
     pub actor: Actor,
     /// How often it has woken another thread or was woken since the last look, about.
     pub wakes: u32,
+    /// How often it has asked.
+    pub requests: u32,
 }
 
 #[derive(Default)]
@@ -56,6 +59,8 @@ pub struct Talk {
     pairs: Counts,
     /// By the word of the thread that is elsewhere.
     guests: Counts,
+    /// By the same, its requests.
+    requests: Counts,
     /// Something was counted since the last look.
     any: AtomicBool,
 }
@@ -92,7 +97,13 @@ impl Counts {
 
 impl Talk {
     pub(crate) fn new(kernel: KernelId) -> Self {
-        Talk { kernel, pairs: Counts::default(), guests: Counts::default(), any: AtomicBool::new(false) }
+        Talk {
+            kernel,
+            pairs: Counts::default(),
+            guests: Counts::default(),
+            requests: Counts::default(),
+            any: AtomicBool::new(false),
+        }
     }
 
     /// `by` wakes `woken`.
@@ -110,6 +121,18 @@ impl Talk {
         for actor in [by, woken].into_iter().filter(|actor| actor.kernel() != self.kernel) {
             self.guests.count(u64::from(actor.0));
         }
+        self.note_any();
+    }
+
+    /// `by`, if it is a thread of another kernel, asks for something of this one that threads talk through.
+    pub(crate) fn note_request(&self, by: Actor) {
+        if by != Actor::NOBODY && by.kernel() != self.kernel {
+            self.requests.count(u64::from(by.0));
+            self.note_any();
+        }
+    }
+
+    fn note_any(&self) {
         if !self.any.load(Relaxed) {
             self.any.store(true, Relaxed);
         }
@@ -120,12 +143,20 @@ impl Talk {
         !self.any.load(Relaxed)
     }
 
-    /// Takes out the pairs that have woken each other at least so often, and the threads of other kernels that have woken or were woken so often.
+    /// Takes out the pairs that have woken each other at least so often, and the threads of other kernels that have asked, woken or were woken so often.
     pub fn take(&self, least: u32) -> (Vec<Pair>, Vec<Guest>) {
         self.any.store(false, Relaxed);
         let pair = |(word, wakes)| Pair { of: [Actor((word >> 32) as u32), Actor(word as u32)], wakes };
-        let guest = |(word, wakes)| Guest { actor: Actor(word as u32), wakes };
-        (self.pairs.take(least).map(pair).collect(), self.guests.take(least).map(guest).collect())
+        let guest = |(word, wakes)| Guest { actor: Actor(word as u32), wakes, requests: 0 };
+        let mut guests: Vec<Guest> = self.guests.take(least).map(guest).collect();
+        for (word, requests) in self.requests.take(least) {
+            let actor = Actor(word as u32);
+            match guests.iter_mut().find(|guest| guest.actor == actor) {
+                Some(guest) => guest.requests = requests,
+                None => guests.push(Guest { actor, wakes: 0, requests }),
+            }
+        }
+        (self.pairs.take(least).map(pair).collect(), guests)
     }
 }
 
@@ -150,7 +181,10 @@ mod tests {
         (0..10).for_each(|_| talk.note(a, b));
         (0..7).for_each(|_| talk.note(b, a));
         assert!(!talk.is_quiet());
-        assert_eq!(talk.take(10), (vec![Pair { of: [a, b], wakes: 17 }], vec![Guest { actor: b, wakes: 17 }]));
+        assert_eq!(
+            talk.take(10),
+            (vec![Pair { of: [a, b], wakes: 17 }], vec![Guest { actor: b, wakes: 17, requests: 0 }])
+        );
         assert!(talk.is_quiet() && talk.take(0) == (vec![], vec![]));
     }
 
@@ -179,6 +213,21 @@ mod tests {
         // Each of the twenty was in 400 wakes; two in one place take from each other.
         assert!(guests.len() >= 15, "{guests:?}");
         assert!(guests.iter().all(|guest| guest.actor.kernel() == KernelId(0)), "{guests:?}");
+    }
+
+    #[test]
+    fn requests_of_other_kernels_threads_are_counted_though_they_wake_nobody() {
+        let (talk, here, there) = (talk(), actor(5, 1), actor(6, 0));
+        talk.note_request(here);
+        talk.note_request(Actor::NOBODY);
+        assert!(talk.is_quiet());
+        (0..12).for_each(|_| talk.note_request(there));
+        assert!(!talk.is_quiet());
+        let guest = |wakes, requests| Guest { actor: there, wakes, requests };
+        assert_eq!(talk.take(10).1, [guest(0, 12)]);
+        (0..15).for_each(|_| talk.note_request(there));
+        (0..11).for_each(|_| talk.note(here, there));
+        assert_eq!(talk.take(10).1, [guest(11, 15)]);
     }
 
     #[test]
