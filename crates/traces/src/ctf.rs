@@ -2,6 +2,10 @@
 //! Trace Compass draws its control flow and resources views. One stream for each CPU; the metadata is text (TSDL) and comes last, for only then is it known
 //! which system calls there were.
 //!
+//! What Trace Compass reads for those views was looked up in its source, for nobody could run it here: github.com/tracecompass/tracecompass, the handlers of
+//! org.eclipse.tracecompass.analysis.os.linux.core/kernel and the layouts of lttng2.kernel.core (2015 to 2018). A field that is missing is an exception there, which ends the analysis.
+//! [`added`] has what it or LTTng wants beside our fields; tests.rs has all that it reads as a list.
+//!
 //! LTTng numbers a CPU's idle task 0. Here the work that a kernel does for itself is a thread, too, and has the id [`KERNEL_TID`] + number of the kernel.
 
 use crate::{
@@ -11,7 +15,7 @@ use crate::{
 };
 use anyhow::{bail, Context, Result};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Write as _,
     fs::{self, File},
     io::{BufWriter, Write},
@@ -33,8 +37,14 @@ const PACKET_HEADER: usize = 4 + 16 + 4 + 8 * 6 + 4;
 /// Ids of the events of system calls: in and out.
 const ENTRY_FROM: u16 = 1000;
 const EXIT_FROM: u16 = 2000;
+/// Id of `sched_process_free`, which we have no point for.
+const FREE: u16 = 900;
 /// LTTng's length of `comm`.
 const COMM: usize = 16;
+/// The state of a thread that has ended, as it leaves its CPU.
+const ENDED: u64 = 16;
+/// Linux's priority of a thread of which nothing is known: nice 0.
+const USUAL_PRIORITY: u8 = 120;
 
 /// How the text of the metadata begins.
 const BEGIN: &str = "/* CTF 1.8, written by cob */\n";
@@ -58,10 +68,43 @@ pub fn prepare(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a trace into a directory ([`prepare`]).
-pub fn write(trace: &Trace, filter: Filter, directory: &Path) -> Result<()> {
+/// A field that LTTng has and the ring has not: what is known of the thread in a field of ours.
+enum Added {
+    Name { field: &'static str, of: &'static str },
+    Priority { field: &'static str, of: &'static str },
+}
+
+/// Fields before those of the table.
+fn added(point: Point) -> &'static [Added] {
+    use Added::{Name, Priority};
+    match point {
+        Point::SchedSwitch => &[
+            Name { field: "prev_comm", of: "prev_tid" },
+            Name { field: "next_comm", of: "next_tid" },
+            Priority { field: "prev_prio", of: "prev_tid" },
+        ],
+        Point::SchedWakeup | Point::SchedMigrateTask | Point::SchedProcessExit => {
+            &[Name { field: "comm", of: "tid" }, Priority { field: "prio", of: "tid" }]
+        }
+        // A child begins with its parent's name.
+        Point::SchedProcessFork => {
+            &[Name { field: "parent_comm", of: "parent_tid" }, Name { field: "child_comm", of: "parent_tid" }]
+        }
+        _ => &[],
+    }
+}
+
+/// Writes a trace into a directory ([`prepare`]). Gives how many events that are.
+pub fn write(trace: &Trace, filter: Filter, directory: &Path) -> Result<u64> {
     prepare(directory)?;
-    let mut writer = Ctf { directory, streams: BTreeMap::new(), calls: BTreeSet::new(), names: Names::default() };
+    let mut writer = Ctf {
+        directory,
+        streams: BTreeMap::new(),
+        calls: BTreeSet::new(),
+        names: Names::default(),
+        priorities: HashMap::new(),
+        written: 0,
+    };
     for event in trace.events()?.filtered(filter) {
         writer.add(&event?)?;
     }
@@ -70,7 +113,8 @@ pub fn write(trace: &Trace, filter: Filter, directory: &Path) -> Result<()> {
         stream.file.flush()?;
     }
     let metadata = writer.metadata(trace)?;
-    fs::write(directory.join(METADATA), metadata).context(METADATA)
+    fs::write(directory.join(METADATA), metadata).context(METADATA)?;
+    Ok(writer.written)
 }
 
 struct Ctf<'a> {
@@ -78,6 +122,9 @@ struct Ctf<'a> {
     streams: BTreeMap<u16, Stream>,
     calls: BTreeSet<u32>,
     names: Names,
+    /// Those that threads had when they were given a CPU last.
+    priorities: HashMap<u32, u8>,
+    written: u64,
 }
 
 /// The file of a CPU.
@@ -129,8 +176,11 @@ fn integer(field: &Field) -> (u32, bool, u32) {
 
 impl Ctf<'_> {
     fn add(&mut self, event: &Event) -> Result<()> {
-        let comms = matches!(event.point, Point::SchedSwitch | Point::SchedWakeup).then(|| self.comms(event));
+        let added = self.added_values(event);
         self.names.take(event);
+        if event.point == Point::SchedSwitch {
+            self.priorities.insert(event.tid("next_tid"), event.number("next_prio") as u8);
+        }
         let cpu = event.place.cpu;
         let stream = match self.streams.entry(cpu) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -166,9 +216,8 @@ impl Ctf<'_> {
         let to = &mut stream.packet;
         to.extend_from_slice(&id.to_le_bytes());
         to.extend_from_slice(&event.time.to_le_bytes());
-        if let Some(comms) = comms {
-            comms.iter().for_each(|comm| to.extend_from_slice(comm));
-        }
+        to.extend_from_slice(&added);
+        self.written += 1;
         for (field, value) in event.fields().filter(|(field, _)| is_kept(event.point, field)) {
             match field.kind {
                 Kind::Text => {
@@ -179,26 +228,31 @@ impl Ctf<'_> {
                 _ => to.extend_from_slice(&value.number().to_le_bytes()[..(field.bits / 8) as usize]),
             }
         }
+        if event.point == Point::SchedSwitch && event.number("prev_state") == ENDED {
+            // As LTTng says when the last of a thread is given back: with this, readers forget it.
+            let thread = event.tid("prev_tid");
+            to.extend_from_slice(&FREE.to_le_bytes());
+            to.extend_from_slice(&event.time.to_le_bytes());
+            to.extend_from_slice(&name_of(&self.names, event, thread));
+            to.push(self.priorities.remove(&thread).unwrap_or(USUAL_PRIORITY));
+            to.extend_from_slice(&tid(thread, event.place.kernel).to_le_bytes());
+            self.written += 1;
+        }
         Ok(())
     }
 
-    /// What LTTng says of names that the ring does not.
-    fn comms(&self, event: &Event) -> Vec<[u8; COMM]> {
-        let comm = |field: &str| {
-            let tid = event.tid(field);
-            let name = match tid {
-                trace::IDLE => format!("swapper/{}", event.place.cpu),
-                trace::KERNEL_WORK => format!("kernel/{}", event.place.kernel),
-                _ => self.names.comm(tid).into_owned(),
-            };
-            let mut bytes = [0; COMM];
-            bytes.iter_mut().zip(name.bytes().take(COMM - 1)).for_each(|(to, from)| *to = from);
-            bytes
-        };
-        match event.point {
-            Point::SchedSwitch => vec![comm("prev_tid"), comm("next_tid")],
-            _ => vec![comm("tid")],
+    /// The values of [`added`].
+    fn added_values(&self, event: &Event) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for field in added(event.point) {
+            match field {
+                Added::Name { of, .. } => bytes.extend_from_slice(&name_of(&self.names, event, event.tid(of))),
+                Added::Priority { of, .. } => {
+                    bytes.push(self.priorities.get(&event.tid(of)).copied().unwrap_or(USUAL_PRIORITY));
+                }
+            }
         }
+        bytes
     }
 
     fn metadata(&self, trace: &Trace) -> Result<String> {
@@ -232,19 +286,18 @@ impl Ctf<'_> {
                 point => self.event(&mut text, info.name, point as u16, point)?,
             }
         }
+        writeln!(
+            text,
+            "\nevent {{\n\tname = \"sched_process_free\";\n\tid = {FREE};\n\tstream_id = 0;\n\tfields := struct {{"
+        )?;
+        declare(&mut text, &[Added::Name { field: "comm", of: "" }, Added::Priority { field: "prio", of: "" }])?;
+        writeln!(text, "\t\tinteger {{ size = 32; align = 8; signed = true; base = 10; }} _tid;\n\t}};\n}};")?;
         Ok(text)
     }
 
     fn event(&self, text: &mut String, name: &str, id: u16, point: Point) -> Result<()> {
         writeln!(text, "\nevent {{\n\tname = \"{name}\";\n\tid = {id};\n\tstream_id = 0;\n\tfields := struct {{")?;
-        let comms: &[&str] = match point {
-            Point::SchedSwitch => &["prev_comm", "next_comm"],
-            Point::SchedWakeup => &["comm"],
-            _ => &[],
-        };
-        for comm in comms {
-            writeln!(text, "\t\tinteger {{ size = 8; align = 8; signed = false; encoding = UTF8; }} _{comm}[{COMM}];")?;
-        }
+        declare(text, added(point))?;
         for field in point.info().fields.iter().filter(|field| is_kept(point, field)) {
             let name = field.name;
             match field.kind {
@@ -277,6 +330,33 @@ impl Ctf<'_> {
         writeln!(text, " }} _{};", field.name)?;
         Ok(())
     }
+}
+
+fn declare(text: &mut String, fields: &[Added]) -> Result<()> {
+    for field in fields {
+        match field {
+            Added::Name { field, .. } => writeln!(
+                text,
+                "\t\tinteger {{ size = 8; align = 8; signed = false; encoding = UTF8; }} _{field}[{COMM}];"
+            )?,
+            Added::Priority { field, .. } => {
+                writeln!(text, "\t\tinteger {{ size = 8; align = 8; signed = false; base = 10; }} _{field};")?
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The name of a thread as LTTng writes it.
+fn name_of(names: &Names, event: &Event, tid: u32) -> [u8; COMM] {
+    let name = match tid {
+        trace::IDLE => format!("swapper/{}", event.place.cpu),
+        trace::KERNEL_WORK => format!("kernel/{}", event.place.kernel),
+        _ => names.comm(tid).into_owned(),
+    };
+    let mut bytes = [0; COMM];
+    bytes.iter_mut().zip(name.bytes().take(COMM - 1)).for_each(|(to, from)| *to = from);
+    bytes
 }
 
 /// The name of a system call is the event's; whose it is is whose the CPU is.

@@ -414,6 +414,70 @@ fn a_filter_leaves_one_process() {
     assert_eq!(events(&trace).iter().filter(|event| filter.wants(event)).count(), 3);
 }
 
+/// What Trace Compass takes a value of in the analysis behind its views of control flow and resources: the value is cast to `Long` or `String`, and a field that is missing ends the analysis.
+/// From its source (github.com/tracecompass/tracecompass, analysis/org.eclipse.tracecompass.analysis.os.linux.core, package internal.analysis.os.linux.core.kernel.handlers, by the names of
+/// lttng/org.eclipse.tracecompass.lttng2.kernel.core, LttngEventLayout, Lttng26EventLayout and Lttng27EventLayout).
+const TRACE_COMPASS: &[(&str, &[&str], &[&str])] = &[
+    // SchedSwitchHandler, fd7961acdf64
+    ("sched_switch", &["prev_tid", "prev_state", "prev_prio", "next_tid", "next_prio"], &["prev_comm", "next_comm"]),
+    // SchedWakeupHandler, d3cc952fc100
+    ("sched_wakeup", &["tid", "prio"], &[]),
+    // SchedMigrateTaskHandler, 1b71b8a3da75
+    ("sched_migrate_task", &["tid", "dest_cpu"], &[]),
+    // ProcessForkHandler, 0b89ade2ae50
+    ("sched_process_fork", &["parent_tid", "child_tid", "child_pid"], &["child_comm"]),
+    // ProcessExitHandler, c8f45ad2d503
+    ("sched_process_exit", &[], &[]),
+    // ProcessFreeHandler, 642b494702cb
+    ("sched_process_free", &["tid"], &[]),
+    // SysEntryHandler and SysExitHandler, 0f7a12d321f8, by what the name begins with; `ret` is that of the layout
+    ("syscall_entry_read", &[], &[]),
+    ("syscall_exit_read", &["ret"], &[]),
+];
+
+#[test]
+fn trace_compass_finds_the_fields_that_it_reads() {
+    let mut recording = a_life();
+    let directory = recording.directory.path().join("ctf");
+    ctf::write(&recording.trace(), Filter::default(), &directory).unwrap();
+    let metadata = std::fs::read_to_string(directory.join("metadata")).unwrap();
+    // LttngKernelTrace, 0e4f957eff33: what makes it a trace of a kernel, and chooses the layout of LTTng 2.8 and later.
+    for line in ["domain = \"kernel\";", "tracer_name = \"lttng-modules\";", "tracer_major = 2;", "tracer_minor = 13;"]
+    {
+        assert!(metadata.contains(line), "{line}");
+    }
+    // StreamInputPacketIndexEntry, 0bd5e9279bda, and CTFPacketReader, 32ea78ed2bb2: integers by which packets, CPUs and events are found.
+    let stream = metadata.split("\nstream {").nth(1).unwrap().split("\nevent {").next().unwrap();
+    for field in [
+        "timestamp_begin",
+        "timestamp_end",
+        "content_size",
+        "packet_size",
+        "events_discarded",
+        "cpu_id",
+        "id",
+        "timestamp",
+    ] {
+        let declared =
+            |line: &str| line.trim().strip_suffix(&format!(" {field};")).is_some_and(|kind| kind.starts_with("uint"));
+        assert!(stream.lines().any(declared), "{field}: {stream}");
+    }
+    for (event, numbers, texts) in TRACE_COMPASS {
+        let begins = format!("\n\tname = \"{event}\";");
+        let mut found = metadata.split("\nevent {").filter(|text| text.starts_with(&begins));
+        let fields = found.next().unwrap_or_else(|| panic!("no event {event}"));
+        assert!(found.next().is_none(), "{event} twice");
+        // CtfTmfEventField, 0b1ac3e2cd08: it takes the underscore away; a `Long` is an integer that is no enumeration, a `String` a string or an array of encoded characters.
+        let kind = |name: &str| {
+            let line = |line: &&str| line.contains(&format!("}} _{name};")) || line.contains(&format!("}} _{name}["));
+            let line = fields.lines().find(line).unwrap_or_else(|| panic!("{event} has no field {name}"));
+            (line.trim().split(' ').next().unwrap().to_string(), line.contains("encoding = UTF8"))
+        };
+        numbers.iter().for_each(|name| assert_eq!(kind(name), ("integer".into(), false), "{event}: {name}"));
+        texts.iter().for_each(|name| assert!(kind(name).1, "{event}: {name}"));
+    }
+}
+
 /// Debian's babeltrace2 (2.0.4) reads what we write, and finds the same events in the same order.
 #[test]
 fn babeltrace_reads_our_ctf() {
@@ -424,14 +488,20 @@ fn babeltrace_reads_our_ctf() {
     let directory = recording.directory.path().join("ctf");
     ctf::write(&trace, Filter::default(), &directory).unwrap();
     // Again: what was there is replaced.
-    ctf::write(&trace, Filter::default(), &directory).unwrap();
+    let written = ctf::write(&trace, Filter::default(), &directory).unwrap();
     let output = Command::new("babeltrace2").arg("--clock-cycles").arg(&directory).output();
     let output = output.expect("babeltrace2 is there: ./cob test installs it");
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{errors}");
-    let lines: Vec<&str> = text.lines().collect();
+    // What LTTng has and we have no point for, as thread 7 ends.
+    let (freed, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.contains("sched_process_free"));
+    assert!(
+        matches!(freed[..], [line] if line.contains("tid = 7") && line.contains("comm = \"a \\\"name\\\"\"")),
+        "{freed:?}"
+    );
     let events = events(&trace);
     assert_eq!(lines.len(), events.len(), "{text}");
+    assert_eq!(written, events.len() as u64 + 1);
     for (line, event) in lines.iter().zip(&events) {
         let name = match event.point {
             Point::SyscallEntry => "syscall_entry_read:",
@@ -443,6 +513,8 @@ fn babeltrace_reads_our_ctf() {
     }
     let switch = lines.iter().find(|line| line.contains("sched_switch")).unwrap();
     assert!(switch.contains("prev_comm = \"swapper/0\"") && switch.contains("next_tid = 7"), "{switch}");
+    let exit = lines.iter().find(|line| line.contains("sched_process_exit")).unwrap();
+    assert!(exit.contains("comm = \"a \\\"name\\\"\", prio = ") && exit.contains("tid = 7"), "{exit}");
     assert!(lines.iter().any(|line| line.contains("text = \"half\\tway & more\"")), "{text}");
     assert!(errors.contains("discarded 12 events"), "{errors}");
     std::fs::write(directory.join("mine"), "").unwrap();
