@@ -171,7 +171,7 @@ impl Endpoint {
     /// Returns the credits that the sender is due, as [`Self::receive`].
     fn receive_packet(&self, source: Source<'_>, header: Header, body: &[u8]) -> u32 {
         let Source { peer, priority, boot_generation } = source;
-        if trace::is_on(trace::Point::MessageReceive) && peer.id != self.me && header.role != Role::Credit {
+        if trace::on::message_receive() && peer.id != self.me && header.role != Role::Credit {
             let thread = header.actor.thread().0;
             trace::message_receive(header.id, thread, peer.id.0, header.kind.0, header.role as u8);
         }

@@ -248,7 +248,7 @@ impl Endpoint {
         to: KernelId,
         message: M,
     ) -> Result<(), CallError> {
-        let id = match trace::is_on(trace::Point::MessageSend) {
+        let id = match trace::on::message_send() {
             true => self.notices.fetch_add(1, Ordering::Relaxed),
             false => 0,
         };
@@ -324,7 +324,7 @@ impl Endpoint {
             return self.deliver_to_self(peer, priority, packet);
         }
         self.counters.bytes.add(packet.len());
-        if trace::is_on(trace::Point::MessageSend) {
+        if trace::on::message_send() {
             trace_send(peer.id, packet);
         }
         let sent = peer.out[priority.index()].send_request(&*self.port, boot_generation, id, packet);
@@ -338,7 +338,7 @@ impl Endpoint {
             return true;
         }
         self.counters.bytes.add(packet.len());
-        if trace::is_on(trace::Point::MessageSend) {
+        if trace::on::message_send() {
             trace_send(peer.id, packet);
         }
         let sent = peer.out[priority.index()].send(&*self.port, boot_generation, packet);

@@ -45,7 +45,7 @@ fn work(kernel: &'static Kernel) -> ! {
     loop {
         platform::accept_interrupts();
         let events = platform::take_events();
-        if trace::is_on(trace::Point::IrqEvents) && !events.is_empty() {
+        if trace::on::irq_events() && !events.is_empty() {
             trace::irq_events(events.bits());
         }
         // Once: those that poll are counted.

@@ -110,7 +110,7 @@ impl Linux {
                     }
                     let number = context.registers.call_number();
                     let mut call = Call::new(thread, &mut context);
-                    if trace::is_on(trace::Point::SyscallEntry) {
+                    if trace::on::syscall_entry() {
                         let [a0, a1, a2, a3, a4, a5] = call.arguments();
                         trace::syscall_entry(number as u32, thread.tid.0, a0, a1, a2, a3, a4, a5);
                     }
@@ -121,7 +121,7 @@ impl Linux {
                         None => Err(self.missing(thread, number)),
                     };
                     scheduler.begin_deferred();
-                    if trace::is_on(trace::Point::SyscallExit) {
+                    if trace::on::syscall_exit() {
                         let value = result.unwrap_or_else(Errno::to_return);
                         trace::syscall_exit(number as u32, thread.tid.0, value);
                     }
@@ -146,7 +146,7 @@ impl Linux {
                 Trap::Page { at, access } => {
                     trace::page_fault_user(at.0, thread.tid.0, access.bits());
                     crate::trap::page(thread, &mut context, at, access).await;
-                    if trace::is_on(trace::Point::FaultDone) {
+                    if trace::on::fault_done() {
                         let outcome = if thread.must_end() { 2 } else { u8::from(thread.is_interrupted()) };
                         trace::fault_done(at.0, thread.tid.0, outcome);
                     }

@@ -3,7 +3,7 @@
 //! everything else waits.
 
 use crate::panic::{self, CpuPosition};
-use crate::{arch, board, percpu};
+use crate::{arch, board, patching, percpu};
 use core::sync::atomic::Ordering::*;
 use machine::KernelId;
 
@@ -44,7 +44,7 @@ pub(crate) enum Found {
     InKernel(CpuPosition),
 }
 
-/// A non-maskable interrupt has come: from a sibling that wants this CPU to stop, from a kernel that asks whether this one still executes, or
+/// A non-maskable interrupt has come: from a sibling that wants this CPU to stop, or to wait while it changes code, from a kernel that asks whether this one still executes, or
 /// from the host, which interrupts all CPUs to hear where they are, if it was not to take a sample (`sampled`).
 pub(crate) fn on_probe(found: Found, sampled: bool) {
     panic::stop_if_asked();
@@ -58,7 +58,8 @@ pub(crate) fn on_probe(found: Found, sampled: bool) {
     let probed = watch.probed.load(Acquire);
     let is_probe = percpu::current().hardware_id == entry.lifecycle().doorbell.load(Relaxed)
         && watch.answered.swap(probed, AcqRel) != probed;
-    if !is_probe && !sampled {
+    let for_code = patching::wait_while_code_changes(is_probe);
+    if !is_probe && !sampled && !for_code {
         panic::say_where(found);
     }
 }

@@ -50,6 +50,8 @@ pub mod pages;
 #[cfg(target_os = "none")]
 pub mod panic;
 #[cfg(target_os = "none")]
+mod patching;
+#[cfg(target_os = "none")]
 mod percpu;
 #[cfg(target_os = "none")]
 pub mod random;

@@ -24,6 +24,9 @@ pub struct PerCpu {
     /// Flags of `irq::Events` not yet taken.
     pub events: AtomicU32,
     pub online: AtomicBool,
+    /// The change of code that it has last waited for, or made; and whether the interrupt for it may come after that (patching.rs).
+    pub(crate) change: AtomicU32,
+    pub(crate) change_comes_late: AtomicBool,
     /// For when the timer is armed (ns of the clock); 0: it is not.
     pub alarm: AtomicU64,
     pub(crate) windows: NonNull<u64>,
@@ -49,6 +52,8 @@ impl PerCpu {
             node,
             events: AtomicU32::new(0),
             online: AtomicBool::new(false),
+            change: AtomicU32::new(0),
+            change_comes_late: AtomicBool::new(false),
             alarm: AtomicU64::new(0),
             windows: NonNull::dangling(),
             stack: 0,

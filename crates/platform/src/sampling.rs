@@ -61,7 +61,10 @@ pub(crate) fn position() -> Option<&'static UserPosition> {
 /// While it runs, the CPU takes no other such interrupt.
 pub(crate) fn take(kernel: Option<Place>) -> bool {
     let asked = board::asked().load(Acquire);
-    let Some((cpu, most_words)) = here().filter(|_| trace::is_on(Point::Sample)) else { return asked != 0 };
+    // The word, and not the code, which may just be changing.
+    let Some((cpu, most_words)) = here().filter(|_| trace::enabled() & Point::Sample.bit() != 0) else {
+        return asked != 0;
+    };
     let ticks = asked.wrapping_sub(cpu.seen.swap(asked, Relaxed));
     if ticks == 0 {
         // It was asked twice before it could answer, and the interrupt of the second question comes after the answer.

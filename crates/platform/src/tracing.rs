@@ -3,7 +3,7 @@
 //! The host reads them where they lie (`cob trace` gives the machine memory that both can see). It finds them from the board: a word for each kernel says where
 //! the kernel's directory is, and that says where header and records of each ring are.
 
-use crate::{board, clock, instance, layout::DIRECT_BASE, pages, percpu, sampling};
+use crate::{board, clock, instance, layout::DIRECT_BASE, pages, patching, percpu, sampling};
 use alloc::{boxed::Box, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use machine::{NoMemory, PAGE_SIZE};
@@ -18,6 +18,10 @@ impl Sink for Rings {
         if let Some(ring) = self.0.get(percpu::current_index()) {
             ring.push(point, clock::now(), fields);
         }
+    }
+
+    fn points_changed(&self) {
+        patching::follow(trace::enabled);
     }
 
     fn position(&self) -> Option<&UserPosition> {

@@ -176,7 +176,7 @@ impl Thread {
         }
         let space = self.process.known_space(space);
         self.account.enters_user(cpu.now());
-        if trace::is_on(trace::Point::Sample) {
+        if trace::on::sample() {
             crate::tracing::sample_space(space.id());
         }
         let trap = cpu.run_user(&mut context.registers, &**space.table(), &self.descheduled);
@@ -316,7 +316,7 @@ impl Thread {
         let class = self.class();
         // Held over the start: the thread may run at once on another CPU, and look for its task.
         let mut slot = self.task.lock();
-        if trace::is_on(trace::Point::ThreadName) {
+        if trace::on::thread_name() {
             self.trace_name();
         }
         let task = system.scheduler.spawn_thread_for((self.actor(), self.process.cgroup()), class, mask, task);

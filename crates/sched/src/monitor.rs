@@ -188,7 +188,7 @@ fn count_unblock(entity: &Entity, here: usize) -> PendingWake {
     entity.monitored.blocked.store(false, Relaxed);
     entity.monitored.cpu.store(here, Relaxed);
     let pending = entity.monitored.count(here, Edge::Unblock);
-    if trace::is_on(trace::Point::UmtUnblock) {
+    if trace::on::umt_unblock() {
         trace::umt_unblock(entity.traced(), here as u16);
     }
     pending
@@ -197,7 +197,7 @@ fn count_unblock(entity: &Entity, here: usize) -> PendingWake {
 /// The thread can't use CPU `here` any more.
 fn count_block(entity: &Entity, here: usize) -> PendingWake {
     let pending = entity.monitored.count(here, Edge::Block);
-    if trace::is_on(trace::Point::UmtBlock) {
+    if trace::on::umt_block() {
         trace::umt_block(entity.traced(), here as u16);
     }
     pending

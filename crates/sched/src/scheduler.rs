@@ -181,7 +181,7 @@ impl Scheduler {
     fn enqueue(&self, runnable: Runnable) {
         self.talk.note(self.actor(), runnable.metadata().actor());
         let cpu = self.place(runnable.metadata());
-        if trace::is_on(trace::Point::SchedWakeup) {
+        if trace::on::sched_wakeup() {
             self.trace_wakeup(runnable.metadata(), cpu);
         }
         self.push(runnable, cpu, true);
@@ -309,30 +309,10 @@ impl Scheduler {
         if entity.share() != 0 {
             local.note_thread(&entity);
         }
-        let traced = trace::is_on(trace::Point::SchedSwitch);
-        if traced {
-            self.trace_enter(here, &entity);
-        }
-        let sampled = trace::is_on(trace::Point::Sample);
-        if sampled {
-            self.sample_enter(&entity);
-        }
-        local.actor.store(entity.actor().0, Relaxed);
-        self.set_payer_of(local, entity.payer());
-        if entity.monitored.is_on() {
-            self.enter_monitored(here, &entity);
-        }
-        let waits_again = runnable.run();
-        let pending = match local.monitors.load(Relaxed) {
-            true => self.leave_monitored(here, &entity, !waits_again),
-            false => PendingWake::default(),
+        let (waits_again, pending) = match trace::on::sched_switch() || trace::on::sample() {
+            true => self.run_traced(here, runnable, &entity),
+            false => self.run_task(here, runnable, &entity),
         };
-        if sampled {
-            self.sample_left(&entity);
-        }
-        if traced {
-            self.trace_left(here, &entity, waits_again);
-        }
         self.begin_deferred();
         local.actor.store(Actor::NOBODY.0, Relaxed);
         local.payer.store(GroupId::ROOT.0.into(), Relaxed);
@@ -343,6 +323,24 @@ impl Scheduler {
         // When this CPU counts as free: who hears of it may want it.
         self.tell(pending, here);
         true
+    }
+
+    /// Runs the task until it waits or has had its turn. Gives whether it could go on, and whom to tell that a monitored one has left.
+    // In both places that call it, so that the one that does not record pays no call.
+    #[inline(always)]
+    pub(crate) fn run_task(&self, here: usize, runnable: Runnable, entity: &Arc<Entity>) -> (bool, PendingWake) {
+        let local = &self.locals[here];
+        local.actor.store(entity.actor().0, Relaxed);
+        self.set_payer_of(local, entity.payer());
+        if entity.monitored.is_on() {
+            self.enter_monitored(here, entity);
+        }
+        let waits_again = runnable.run();
+        let pending = match local.monitors.load(Relaxed) {
+            true => self.leave_monitored(here, entity, !waits_again),
+            false => PendingWake::default(),
+        };
+        (waits_again, pending)
     }
 
     /// Wakes whose time has come, if kernel work may. Gives the time.
@@ -507,7 +505,7 @@ impl Scheduler {
             return false;
         }
         self.cpu.set_alarm(alarm);
-        if trace::is_on(trace::Point::SchedSwitch) {
+        if trace::on::sched_switch() {
             self.trace_switch(self.here(), (trace::IDLE, 0), 0);
         }
         true

@@ -12,10 +12,12 @@
 //! So B waits for A, which is about to say so and waits for nobody. (Linux waits at this place whether it traces or not: `on_cpu`.)
 
 use crate::{
+    monitored::PendingWake,
     sync::{spin, Ordering::*},
-    task::{Entity, TaskRef},
+    task::{Entity, Runnable, TaskRef},
     Scheduler,
 };
+use alloc::sync::Arc;
 use machine::Actor;
 
 /// States as Linux numbers them.
@@ -25,8 +27,7 @@ const ENDED: u8 = 16;
 
 impl Scheduler {
     /// Samples of this CPU are of the task from now on.
-    #[cold]
-    pub(crate) fn sample_enter(&self, entity: &Entity) {
+    fn sample_enter(&self, entity: &Entity) {
         if let Some(here) = trace::position() {
             here.copy(&entity.position);
             here.set_thread(entity.traced());
@@ -34,8 +35,7 @@ impl Scheduler {
     }
 
     /// Samples of this CPU are no longer of the task. Before anybody else can run it.
-    #[cold]
-    pub(crate) fn sample_left(&self, entity: &Entity) {
+    fn sample_left(&self, entity: &Entity) {
         if let Some(here) = trace::position() {
             entity.position.copy(here);
             here.clear();
@@ -53,9 +53,29 @@ impl Scheduler {
         }
     }
 
-    /// The task is about to run on this CPU.
+    /// [`Self::run_task`] while switches are recorded or samples taken, or both: what is said when it begins is said when it ends, whatever is switched meanwhile.
     #[cold]
-    pub(crate) fn trace_enter(&self, here: usize, entity: &Entity) {
+    #[inline(never)]
+    pub(crate) fn run_traced(&self, here: usize, runnable: Runnable, entity: &Arc<Entity>) -> (bool, PendingWake) {
+        let (traced, sampled) = (trace::on::sched_switch(), trace::on::sample());
+        if traced {
+            self.trace_enter(here, entity);
+        }
+        if sampled {
+            self.sample_enter(entity);
+        }
+        let ran = self.run_task(here, runnable, entity);
+        if sampled {
+            self.sample_left(entity);
+        }
+        if traced {
+            self.trace_left(here, entity, ran.0);
+        }
+        ran
+    }
+
+    /// The task is about to run on this CPU.
+    fn trace_enter(&self, here: usize, entity: &Entity) {
         while entity.traced_here.swap(true, Acquire) {
             spin();
         }
@@ -63,8 +83,7 @@ impl Scheduler {
     }
 
     /// The task has just run on this CPU.
-    #[cold]
-    pub(crate) fn trace_left(&self, here: usize, entity: &Entity, could_go_on: bool) {
+    fn trace_left(&self, here: usize, entity: &Entity, could_go_on: bool) {
         let left_as = if could_go_on { RUNNABLE } else { WAITS };
         self.trace_switch(here, (trace::KERNEL_WORK, 0), left_as);
         entity.traced_here.store(false, Release);
@@ -72,7 +91,7 @@ impl Scheduler {
 
     /// This CPU does the kernel's own work now, which is no task: it looks after messages.
     pub fn begin_kernel_work(&self) {
-        if trace::is_on(trace::Point::SchedSwitch) {
+        if trace::on::sched_switch() {
             self.trace_switch(self.here(), (trace::KERNEL_WORK, 0), RUNNABLE);
         }
     }
@@ -88,7 +107,7 @@ impl Scheduler {
 
     /// The task, which waits for a CPU, goes from the queue of one to that of another.
     pub(crate) fn trace_move(&self, entity: &Entity, from: usize, to: usize) {
-        if trace::is_on(trace::Point::SchedMigrateTask) {
+        if trace::on::sched_migrate_task() {
             trace::sched_migrate_task(entity.traced(), self.cpu_number(from), self.cpu_number(to));
         }
     }
@@ -103,7 +122,7 @@ impl Scheduler {
         let entity = &task.0;
         entity.actor.store(actor.0, Relaxed);
         self.set_actor(actor);
-        if trace::is_on(trace::Point::SchedSwitch) {
+        if trace::on::sched_switch() {
             self.trace_switch(self.here(), entity.traced_with_priority(), RUNNABLE);
         }
     }
@@ -112,7 +131,7 @@ impl Scheduler {
     /// program, and must not be seen beside this one. The task itself calls this.
     pub fn thread_ends(&self, task: &TaskRef) {
         task.0.actor.store(Actor::NOBODY.0, Relaxed);
-        if trace::is_on(trace::Point::SchedSwitch) {
+        if trace::on::sched_switch() {
             self.trace_switch(self.here(), (trace::KERNEL_WORK, 0), ENDED);
         }
     }

@@ -1,5 +1,9 @@
-//! Which points are on. A kernel has its own copy of its image, and so of these words. A program of the host may have many kernels, of which each of its threads runs
-//! one at a time (crate `sim`): there, each thread has its own.
+//! Which points are on.
+//!
+//! A kernel keeps it twice. In words, which are what counts; and in its code, where each place that passes a point is an instruction that does nothing while the point is off (crate
+//! `static-keys`). A new kernel has its own copy of the image, and so of both. Who sets the words has the code follow them ([`crate::Sink::points_changed`]).
+//!
+//! A program of the host may have many kernels, of which each of its threads runs one at a time (crate `sim`): there, each thread has its own words, and each place looks at them.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -14,7 +18,6 @@ std::thread_local! {
 }
 
 #[cfg(target_os = "none")]
-#[inline(always)]
 fn words<T>(look: impl FnOnce(&Words) -> T) -> T {
     look(&WORDS)
 }
@@ -25,9 +28,16 @@ fn words<T>(look: impl FnOnce(&Words) -> T) -> T {
     WORDS.with(look)
 }
 
+#[cfg(target_os = "none")]
 #[inline(always)]
-pub fn is_on(number: usize) -> bool {
-    words(|words| words[number / 32].load(Relaxed) & 1 << (number % 32) != 0)
+pub fn is_on<const POINT: u32>() -> bool {
+    static_keys::is_on::<POINT>()
+}
+
+#[cfg(not(target_os = "none"))]
+#[inline(always)]
+pub fn is_on<const POINT: u32>() -> bool {
+    words(|words| words[(POINT / 32) as usize].load(Relaxed) & 1 << (POINT % 32) != 0)
 }
 
 pub fn get() -> u64 {

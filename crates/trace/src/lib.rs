@@ -1,7 +1,7 @@
 //! Static trace points: what a kernel can say about itself while it runs, and how it is kept until the host has read it.
 //!
 //! The table in points.rs says what can be recorded. Each row is a function, [`sched_switch`] for example, which the code at that place calls. While
-//! the point is off, the call tests one word that nobody writes and goes on. While it is on, [`Sink::record`] gets the fields, adds the time, and
+//! the point is off, the call is one instruction that does nothing (enabled.rs). While it is on, it jumps to the code that packs the fields, and [`Sink::record`] gets the fields, adds the time, and
 //! puts both into the [`Ring`] of its CPU. The platform makes the rings from the kernel's own memory and tells the host where they lie; the host reads them while the
 //! machine runs, and after a kernel has died. Nothing of this costs a message.
 //!
@@ -120,6 +120,8 @@ pub const KERNEL_WORK: u32 = u32::MAX;
 pub trait Sink: Send + Sync {
     /// The present CPU records `point`, with these fields, packed.
     fn record(&self, point: Point, words: &[u64]);
+    /// Other points are [`enabled`] than before: has the code follow them, where it does not look at the words.
+    fn points_changed(&self) {}
     /// Where samples of the present CPU find the thread that it works for; None: it takes none.
     fn position(&self) -> Option<&UserPosition> {
         None
@@ -128,12 +130,6 @@ pub trait Sink: Send + Sync {
 
 static SINK: Once<&'static dyn Sink> = Once::new();
 
-/// Whether `point` is recorded.
-#[inline(always)]
-pub fn is_on(point: Point) -> bool {
-    enabled::is_on(point as usize)
-}
-
 /// The points that are recorded: bit N is point N.
 pub fn enabled() -> u64 {
     enabled::get()
@@ -141,9 +137,9 @@ pub fn enabled() -> u64 {
 
 /// Records exactly these points from now on; false if this kernel has no [`Sink`], and records nothing. On the host: what this thread does is recorded.
 pub fn enable(points: u64) -> bool {
-    let has_sink = SINK.get().is_some();
-    enabled::set(if has_sink { points } else { 0 });
-    has_sink
+    let sink = SINK.get();
+    enabled::set(if sink.is_some() { points } else { 0 });
+    sink.inspect(|sink| sink.points_changed()).is_some()
 }
 
 /// [`enable`] while the kernel runs: the trace says so, for what comes before is another recording than what comes after.

@@ -82,6 +82,17 @@ macro_rules! points {
             fields: &[$(Field { name: stringify!($field), bits: bits!($type), kind: Kind::$kind },)*],
         },)*)*];
 
+        /// Whether a point is on, for places that prepare what they record.
+        pub mod on {
+            $($(
+                $(#[doc = $about])*
+                #[inline(always)]
+                pub fn $name() -> bool {
+                    crate::enabled::is_on::<{ super::Point::$point as u32 }>()
+                }
+            )*)*
+        }
+
         $($(
             $(#[doc = $about])*
             #[inline(always)]
@@ -90,14 +101,14 @@ macro_rules! points {
                 #[cold]
                 #[inline(never)]
                 #[allow(clippy::too_many_arguments, reason = "a row of the table has as many fields as it needs")]
-                fn on($($field: argument!($type)),*) {
+                fn pack($($field: argument!($type)),*) {
                     #[allow(unused_mut, reason = "there are points without a field")]
                     let mut packer = crate::Packer::<{ crate::words_of(&[$(bits!($type)),*]) }>::default();
                     $(put!(packer, $type, $field);)*
                     crate::record(Point::$point, packer.words());
                 }
-                if crate::is_on(Point::$point) {
-                    on($($field),*);
+                if self::on::$name() {
+                    pack($($field),*);
                 }
             }
         )*)*

@@ -65,7 +65,7 @@ impl Space {
                 None => self.map_anywhere(pages, kind, backing).await?,
             },
         };
-        if trace::is_on(trace::Point::MapFile) && request.prot.contains(Access::EXEC) {
+        if trace::on::map_file() && request.prot.contains(Access::EXEC) {
             self.trace_file(start.address(), &request);
         }
         Ok(start.address())

@@ -13,6 +13,7 @@
 //! | `Mmu`, `flush_page`, `load_kernel_root` | [`crate::paging::Hardware`]; a kernel's own translations |
 //! | `Signal`, `send`, `send_unmaskable`, `reset`, `hardware_id`, `interrupt_controller` | interrupts between CPUs; for the log, how |
 //! | `accept_interrupts`, `halt_until_interrupt`, `is_halt`, `message_interrupt`, `DEVICE_VECTORS` | interrupts of this CPU and of devices |
+//! | `serialize`, `store_code` | what a change of code asks for ([`crate::patching`]) |
 //! | `ticks`, `measure_rates` | the counter that the clock is made of |
 //! | `cpu_id`, `cpu_node` | CPUs in ACPI's tables |
 //! | `Launch`, `launch`, `call_on` | starting another CPU; another stack for this one |

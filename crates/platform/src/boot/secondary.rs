@@ -74,7 +74,7 @@ fn hold(cpus: &[CpuId]) {
 fn fill(memory: &mut Remote, kernel: KernelId, ranges: &[crate::plan::MemoryRange]) -> Result<(u64, Start), Errno> {
     let shape = image_shape();
     let image = memory.next;
-    // Text and rodata never change, so ours are as good as new; data is copied from before it changed.
+    // Text and rodata are as good as new, but for points of the trace that are on here; data is copied from before it changed.
     let data = shape.rodata_end;
     let data_bytes = pristine_offset() - data;
     for offset in (0..shape.end).step_by(PAGE_SIZE) {
@@ -87,7 +87,13 @@ fn fill(memory: &mut Remote, kernel: KernelId, ranges: &[crate::plan::MemoryRang
         };
         let to = memory.reach(page);
         // SAFETY: a page of our image, and a page of the target that we have in the window.
-        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE_SIZE) };
+        let page = unsafe {
+            core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE_SIZE);
+            core::slice::from_raw_parts_mut(to as *mut u8, PAGE_SIZE)
+        };
+        if offset < shape.text_end {
+            static_keys::switch_off_copy(from as usize, page);
+        }
     }
     let start_at = memory.allocate().map_err(|NoMemory| Errno::ENOMEM)?;
     let root = tables::build_kernel(memory, image, shape, ranges).map_err(|NoMemory| Errno::ENOMEM)?;

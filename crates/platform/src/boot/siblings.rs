@@ -1,9 +1,9 @@
 //! The other CPUs of a cluster, started by its boot CPU.
 
 use crate::arch::{self, launch, Launch};
-use crate::kmap;
 use crate::layout::IMAGE_BASE;
 use crate::percpu::{self, PerCpu};
+use crate::{kmap, patching};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use machine::{CpuId, Errno};
 
@@ -29,7 +29,7 @@ pub fn start_siblings(entry: fn(CpuId) -> !) -> Result<(), (CpuId, Errno)> {
 
 extern "C" fn sibling_start(area: &'static PerCpu) -> ! {
     arch::init_cpu(area);
-    area.online.store(true, Release);
+    patching::come_online(area);
     // SAFETY: `start_siblings` stored a function of this type before it launched anything.
     let entry = unsafe { core::mem::transmute::<usize, fn(CpuId) -> !>(ENTRY.load(Acquire)) };
     entry(area.cpu)

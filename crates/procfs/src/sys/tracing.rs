@@ -30,7 +30,7 @@ impl Content for Marker {
     /// An event for each line; what is longer than an event has room for is in several.
     fn write<'a>(&'a self, _caller: &'a Caller, data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         let data = &data[..data.len().min(MOST_BYTES)];
-        if trace::is_on(trace::Point::Marker) {
+        if trace::on::marker() {
             let thread = self.0.scheduler.actor().thread().0;
             for line in data.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
                 line.chunks(trace::MOST_TEXT).for_each(|part| trace::marker(thread, part));

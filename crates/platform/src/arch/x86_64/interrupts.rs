@@ -52,7 +52,18 @@ pub fn halt_until_interrupt() {
 // SAFETY: trap.s (cpu/) defines these so; no data is read through the names of places.
 unsafe extern "C" {
     fn halt_with_interrupts();
+    static about_to_halt: u8;
     static halted: u8;
+}
+
+/// Where a CPU goes on that an interrupt which can't be masked has found at `pc`. Not in the halt, if it was about to begin one: `sti` holds interrupts back for one instruction, and that may have been
+/// the one of the handler's return. An interrupt that was pending would come before the halt, and not end it.
+pub(super) fn not_into_halt(pc: u64) -> u64 {
+    if pc == &raw const about_to_halt as u64 {
+        &raw const halted as u64
+    } else {
+        pc
+    }
 }
 
 /// Whether a CPU that is interrupted at `pc` was in the halt of [`halt_until_interrupt`].

@@ -12,6 +12,7 @@ mod bare_metal {
     pub use super::apic::{hardware_id, mode as interrupt_controller, reset, send, send_unmaskable, Signal};
     pub use super::area::{area, has_area, set_area, Head};
     pub use super::boot::{call_on, cpu_id, cpu_node, launch, prepare_cpu, prepare_timer, Launch};
+    pub use super::code::{serialize, store_code};
     pub use super::counter::{measure_rates, ticks};
     pub use super::cpu::{fill_gates as prepare_traps, init_cpu, ThisCpu};
     pub use super::ending::{exit_machine, halt, here};
@@ -29,6 +30,8 @@ mod apic;
 mod area;
 #[cfg(target_os = "none")]
 mod boot;
+#[cfg(target_os = "none")]
+mod code;
 #[cfg(target_os = "none")]
 mod counter;
 #[cfg(target_os = "none")]

@@ -52,6 +52,7 @@ extern "C" fn kernel_trap(frame: &mut Frame) {
             usercopy::forbid_user_access();
             let sampled = sampling::take(Some([frame.rip, frame.rsp, frame.rbp]));
             heartbeat::on_probe(heartbeat::Found::InKernel(CpuPosition::from(&*frame)), sampled);
+            frame.rip = interrupts::not_into_halt(frame.rip);
         }
         DOUBLE_FAULT if stacks::is_guard(Cr2::read_raw()) => panic::from_overflow(CpuPosition::from(&*frame)),
         PAGE_FAULT => {

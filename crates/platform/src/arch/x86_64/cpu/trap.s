@@ -105,6 +105,8 @@ syscall_entry:
 .global halt_with_interrupts
 halt_with_interrupts:
     sti
+.global about_to_halt
+about_to_halt:
     hlt
 .global halted
 halted:

@@ -79,7 +79,7 @@ impl Cpu for ThisCpu {
         let left = unsafe { enter_user(registers, sysret.into()) };
         usercopy::forbid_user_access();
         read_bases(registers);
-        if trace::is_on(trace::Point::Sample) {
+        if trace::on::sample() {
             show_position(registers);
         }
         paging::leave();
