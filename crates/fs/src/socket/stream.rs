@@ -112,37 +112,8 @@ fn take(from: &mut Source<'_>, most: usize) -> Result<SocketMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{file::UserBuffer, testing::*, File, OpenFlags};
+    use crate::{testing::*, File, OpenFlags};
     use alloc::{sync::Arc, vec, vec::Vec};
-    use machine::Frame;
-
-    /// A program's memory, of which so many bytes are there.
-    struct Program(Vec<u8>, usize);
-
-    impl UserBuffer for Program {
-        fn put(&mut self, from: &[u8]) -> usize {
-            let moved = from.len().min(self.1);
-            self.1 -= moved;
-            self.0.extend_from_slice(&from[..moved]);
-            moved
-        }
-        fn take(&mut self, to: &mut [u8]) -> usize {
-            let moved = to.len().min(self.1);
-            self.1 -= moved;
-            to[..moved].copy_from_slice(&self.0[..moved]);
-            self.0.drain(..moved);
-            moved
-        }
-        fn put_frame(&mut self, _: Frame, _: usize, _: usize) -> usize {
-            unreachable!("a socket has no pages")
-        }
-        fn put_zeros(&mut self, _: usize) -> usize {
-            unreachable!("a socket has no holes")
-        }
-        fn take_frame(&mut self, _: Frame, _: usize, _: usize) -> usize {
-            unreachable!("a socket has no pages")
-        }
-    }
 
     fn pairs() -> Vec<(Arc<dyn File>, Arc<dyn File>)> {
         let (a, b) = Socket::pair(&Arc::default(), &caller(7), SocketKind::Stream, OpenFlags::empty());
