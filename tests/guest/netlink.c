@@ -276,6 +276,21 @@ static void options(int fd) {
         SHOW(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &sizes[at], sizeof(int)));
         OPTION(SOL_SOCKET, SO_RCVBUF);
     }
+    struct timeval got = {7, 7};
+    socklen_t size = sizeof got;
+    SHOW(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &got, &size));
+    printf("%u: %ld %ld\n", size, got.tv_sec, got.tv_usec);
+    SHOW(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 1000000}, sizeof(struct timeval)));
+    SHOW(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 40000}, sizeof(struct timeval)));
+    SHOW(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){3, 4000}, sizeof(struct timeval)));
+    SHOW(getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &got, &size));
+    printf("%u: %ld %ld\n", size, got.tv_sec, got.tv_usec);
+    // On several kernels once from another one than the socket's.
+    for (int at = 0; at < 2; at++) {
+        move_to(at == 0 ? cpu_count() - 1 : 0);
+        SHOW(recv(fd, &(char){0}, 1, 0));
+    }
+    SHOW(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0}, sizeof(struct timeval)));
     static const int groups[] = {0, 1, RTNLGRP_NEIGH, RTNLGRP_MAX, 1000, -1};
     for (size_t at = 0; at < sizeof groups / sizeof *groups; at++)
         SHOW(setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &groups[at], sizeof(int)));

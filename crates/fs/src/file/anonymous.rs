@@ -217,6 +217,24 @@ pub(crate) fn answer_int(data: &mut Vec<u8>, value: usize) {
     data.extend_from_slice(&(value.min(i32::MAX as usize) as i32).to_ne_bytes());
 }
 
+/// A time as SO_RCVTIMEO answers it.
+pub fn timeval(ns: u64) -> Vec<u8> {
+    let (seconds, micros) = (ns / 1_000_000_000, ns % 1_000_000_000 / 1000);
+    [seconds, micros].iter().flat_map(|part| part.to_ne_bytes()).collect()
+}
+
+/// The time that SO_RCVTIMEO is given, in ns. EDOM: no such number of microseconds.
+pub fn argument_ns(value: &[u8]) -> Result<u64> {
+    let part = |at: usize| Some(i64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
+    let (seconds, micros) = (part(0).ok_or(Errno::EINVAL)?, part(8).ok_or(Errno::EINVAL)?);
+    if !(0..1_000_000).contains(&micros) {
+        return Err(Errno::EDOM);
+    }
+    // Linux takes a time before now as one that is over soon.
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros as u64 * 1000))
+}
+
 /// The int that an ioctl was given, by value or by pointer.
 pub(crate) fn argument_int(data: &[u8]) -> Result<i32> {
     let bytes = data.get(..4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::EFAULT)?;

@@ -210,23 +210,6 @@ impl Settings {
 }
 
 /// `struct timeval`.
-fn timeval(ns: u64) -> Vec<u8> {
-    let (seconds, micros) = (ns / 1_000_000_000, ns % 1_000_000_000 / 1000);
-    [seconds, micros].iter().flat_map(|part| part.to_ne_bytes()).collect()
-}
-
-/// EDOM: no such number of microseconds.
-fn ns_of(value: &[u8]) -> Result<u64> {
-    let part = |at: usize| Some(i64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
-    let (seconds, micros) = (part(0).ok_or(Errno::EINVAL)?, part(8).ok_or(Errno::EINVAL)?);
-    if !(0..1_000_000).contains(&micros) {
-        return Err(Errno::EDOM);
-    }
-    // Linux takes a time before now as one that is over soon.
-    let seconds = u64::try_from(seconds).unwrap_or(0);
-    Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros as u64 * 1000))
-}
-
 fn argument(value: &[u8]) -> Result<i32> {
     crate::anonymous::argument_int(value).map_err(|_| Errno::EINVAL)
 }
@@ -299,8 +282,12 @@ impl Socket {
                 let words = [i32::from(linger.is_some()), linger.unwrap_or(0)];
                 return Ok(words.iter().flat_map(|word| word.to_ne_bytes()).collect());
             }
-            (SOL_SOCKET, SO_RCVTIMEO | SO_RCVTIMEO_NEW) => return Ok(timeval(state.settings.timeouts[0])),
-            (SOL_SOCKET, SO_SNDTIMEO | SO_SNDTIMEO_NEW) => return Ok(timeval(state.settings.timeouts[1])),
+            (SOL_SOCKET, SO_RCVTIMEO | SO_RCVTIMEO_NEW) => {
+                return Ok(crate::anonymous::timeval(state.settings.timeouts[0]))
+            }
+            (SOL_SOCKET, SO_SNDTIMEO | SO_SNDTIMEO_NEW) => {
+                return Ok(crate::anonymous::timeval(state.settings.timeouts[1]))
+            }
             (SOL_SOCKET, SO_BINDTODEVICE) => return Ok(Vec::new()),
             (TCP, TCP_MAXSEG) => match (connected, state.settings.segment) {
                 (true, _) => SEGMENT,
@@ -393,8 +380,12 @@ impl Socket {
                 let time = argument(value.get(4..).unwrap_or_default())?;
                 state.settings.linger = (number != 0).then_some(time);
             }
-            (SOL_SOCKET, SO_RCVTIMEO | SO_RCVTIMEO_NEW) => state.settings.timeouts[0] = ns_of(value)?,
-            (SOL_SOCKET, SO_SNDTIMEO | SO_SNDTIMEO_NEW) => state.settings.timeouts[1] = ns_of(value)?,
+            (SOL_SOCKET, SO_RCVTIMEO | SO_RCVTIMEO_NEW) => {
+                state.settings.timeouts[0] = crate::anonymous::argument_ns(value)?
+            }
+            (SOL_SOCKET, SO_SNDTIMEO | SO_SNDTIMEO_NEW) => {
+                state.settings.timeouts[1] = crate::anonymous::argument_ns(value)?
+            }
             (TCP, TCP_MAXSEG) => {
                 if number != 0 && !(88..=32_767).contains(&number) {
                     return Err(Errno::EINVAL);

@@ -80,6 +80,10 @@ impl NetlinkSocket {
 }
 
 impl File for NetlinkSocket {
+    fn timeouts(&self) -> Option<[u64; 2]> {
+        Some(self.state.lock().options.timeouts)
+    }
+
     fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
         let buf = match to.stream_buffer(&access) {
             Ok(buf) => buf,

@@ -1,6 +1,7 @@
 //! getsockopt and setsockopt of netlink sockets (man 7 netlink).
 
 use super::{NetlinkSocket, AF_NETLINK};
+use crate::anonymous::{argument_int, argument_ns, timeval};
 use alloc::vec::Vec;
 use linux_raw_sys::netlink::{
     NETLINK_ADD_MEMBERSHIP, NETLINK_BROADCAST_ERROR, NETLINK_CAP_ACK, NETLINK_DROP_MEMBERSHIP, NETLINK_EXT_ACK,
@@ -17,9 +18,13 @@ const SO_SNDBUF: u32 = 7;
 const SO_RCVBUF: u32 = 8;
 const SO_KEEPALIVE: u32 = 9;
 const SO_PASSCRED: u32 = 16;
+const SO_RCVTIMEO: u32 = 20;
+const SO_SNDTIMEO: u32 = 21;
 const SO_ACCEPTCONN: u32 = 30;
 const SO_PROTOCOL: u32 = 38;
 const SO_DOMAIN: u32 = 39;
+const SO_RCVTIMEO_NEW: u32 = 66;
+const SO_SNDTIMEO_NEW: u32 = 67;
 
 /// net.core.rmem_default, rmem_max and their kin for sending.
 const BUFFER: u32 = 212_992;
@@ -47,6 +52,8 @@ pub(super) struct Options {
     pub wants_credentials: bool,
     send_buffer: u32,
     receive_buffer: u32,
+    /// SO_RCVTIMEO and SO_SNDTIMEO, in ns; 0: for ever.
+    pub timeouts: [u64; 2],
 }
 
 impl Default for Options {
@@ -60,6 +67,7 @@ impl Default for Options {
             wants_credentials: false,
             send_buffer: BUFFER,
             receive_buffer: BUFFER,
+            timeouts: [0; 2],
         }
     }
 }
@@ -91,6 +99,8 @@ impl NetlinkSocket {
             (SOL_NETLINK, NETLINK_NO_ENOBUFS) => options.quiet.into(),
             (SOL_NETLINK, NETLINK_BROADCAST_ERROR) => options.broadcast_errors.into(),
             (SOL_NETLINK, NETLINK_LIST_MEMBERSHIPS) => return Ok(state.groups.to_ne_bytes().to_vec()),
+            (SOL_SOCKET, SO_RCVTIMEO | SO_RCVTIMEO_NEW) => return Ok(timeval(options.timeouts[0])),
+            (SOL_SOCKET, SO_SNDTIMEO | SO_SNDTIMEO_NEW) => return Ok(timeval(options.timeouts[1])),
             (SOL_SOCKET, SO_TYPE) => self.kind.into(),
             (SOL_SOCKET, SO_ERROR) => state.error.take().map_or(0, |errno| i32::from(errno.0)),
             (SOL_SOCKET, SO_SNDBUF) => options.send_buffer as i32,
@@ -104,8 +114,8 @@ impl NetlinkSocket {
         Ok(value.to_ne_bytes().to_vec())
     }
 
-    pub(super) fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<()> {
-        let given = crate::anonymous::argument_int(value);
+    pub(super) fn set_option(&self, level: u32, name: u32, bytes: &[u8]) -> Result<()> {
+        let given = argument_int(bytes);
         // Of its own options one that is too short is 0.
         let value = if level == SOL_NETLINK { given.unwrap_or(0) } else { given.map_err(|_| Errno::EINVAL)? };
         let (on, mut state) = (value != 0, self.state.lock());
@@ -117,6 +127,8 @@ impl NetlinkSocket {
             (SOL_NETLINK, NETLINK_BROADCAST_ERROR) => state.options.broadcast_errors = on,
             (SOL_NETLINK, NETLINK_ADD_MEMBERSHIP) => state.groups |= self.group(value)?,
             (SOL_NETLINK, NETLINK_DROP_MEMBERSHIP) => state.groups &= !self.group(value)?,
+            (SOL_SOCKET, SO_RCVTIMEO | SO_RCVTIMEO_NEW) => state.options.timeouts[0] = argument_ns(bytes)?,
+            (SOL_SOCKET, SO_SNDTIMEO | SO_SNDTIMEO_NEW) => state.options.timeouts[1] = argument_ns(bytes)?,
             (SOL_SOCKET, SO_SNDBUF) => state.options.send_buffer = doubled(value, LEAST_SENT),
             (SOL_SOCKET, SO_RCVBUF) => state.options.receive_buffer = doubled(value, LEAST_RECEIVED),
             (SOL_SOCKET, SO_PASSCRED) => state.options.wants_credentials = on,
