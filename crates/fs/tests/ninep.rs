@@ -102,6 +102,27 @@ impl Exchange for Gate {
     }
 }
 
+/// A kernel that has no memory for long answers.
+struct Short(Server);
+
+impl Exchange for Short {
+    fn exchange(&self, request: Vec<u8>, room: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
+        match room > 2 * 4096 {
+            true => Box::pin(async { Err(Errno::ENOMEM) }),
+            false => self.0.exchange(request, room),
+        }
+    }
+}
+
+#[test]
+fn where_memory_is_short_a_file_comes_page_by_page() {
+    let (kernel, scratch) = (Kernel::new(2000), Scratch::new());
+    std::fs::write(scratch.at("f"), bytes(300_000)).unwrap();
+    let short = Arc::new(Short(Server::new(&scratch.0)));
+    let share = block_on(Share::attach(short, &kernel.services, ninep::Options::default())).unwrap();
+    assert_eq!(Process::new(&kernel, share).read("f").unwrap(), bytes(300_000));
+}
+
 #[test]
 fn an_interrupted_read_leaves_its_pages_to_whoever_waits_for_them() {
     let (kernel, scratch) = (Kernel::new(2000), Scratch::new());

@@ -90,10 +90,15 @@ impl World {
     }
 
     fn of(pages: u64, locked: Range<u64>) -> World {
+        Self::in_memory(100_000, pages, locked)
+    }
+
+    /// The kernel has so many frames.
+    fn in_memory(frames: usize, pages: u64, locked: Range<u64>) -> World {
         let mut bytes = vec![0; (pages * PAGE) as usize];
         bytes.chunks_mut(PAGE as usize).enumerate().for_each(|(number, page)| page[0] = number as u8);
         let limits = BlockLimits { most_bytes: 256 << 10, caches_writes: true, depth: 32, ..BlockLimits::default() };
-        let (kernel, device) = (Kernel::new(100_000), Arc::new(Slow::new(bytes, limits)));
+        let (kernel, device) = (Kernel::new(frames), Arc::new(Slow::new(bytes, limits)));
         kernel.tasks.1.store(true, SeqCst);
         device.at_once.store(true, SeqCst);
         let volume = kernel.run(Disks::default().add(&kernel.services, device.clone())).remove(0);
@@ -166,6 +171,41 @@ fn used_pages_go_when_nothing_else_is_left() {
     assert_eq!(world.mapped(), (10..20).collect::<Vec<_>>());
     *world.maps.used.lock().unwrap() = (10..20).collect();
     assert_eq!(world.reclaim(), 10);
+}
+
+/// Memory is full of what can't go, and programs need these pages all the time.
+#[test]
+fn what_is_read_again_at_once_shows_that_memory_is_too_small() {
+    let frames = 4096;
+    let world = World::in_memory(frames, PAGES, 0..0);
+    let mut gone = 0;
+    while !world.kernel.services.refaults_too_much() {
+        gone += world.reclaim();
+        assert!(gone <= frames, "nobody would ever be ended");
+        (0..PAGES).for_each(|index| world.fault(index));
+    }
+    assert!(gone >= frames / 4, "it is no matter of a moment");
+    assert!(!world.kernel.services.refaults_too_much(), "it counts anew");
+}
+
+/// It maps a file that is twice as large as what is left of memory, and goes round and round.
+#[test]
+fn who_reads_much_does_not_look_so() {
+    let (frames, pages) = (4096, 4096);
+    let world = World::in_memory(2 * frames, pages, 0..0);
+    let mut gone = 0;
+    for index in (0..pages).cycle().take(4 * frames) {
+        if world.mapped().len() >= pages as usize / 2 {
+            gone += world.reclaim();
+            assert!(!world.kernel.services.refaults_too_much());
+        }
+        if !world.is_here(index) {
+            world.fault(index);
+        } else {
+            world.maps.map(index);
+        }
+    }
+    assert!(gone > 2 * frames);
 }
 
 #[test]

@@ -40,16 +40,27 @@ pub fn stock(kernel: &Kernel) -> Stock {
     add("references under way", kernel.remote.under_way());
     add("futex waiters", kernel.system.futexes.waiting());
     let memory = &kernel.system.memory;
-    let (total, free) = memory.totals();
+    let used = used_but_for_the_heap(kernel);
     let mut borrowed = kernel.services.pages();
     let own = borrowed.remove(&kernel.system.kernel).unwrap_or_default();
     for home in memory.stocked().into_iter().filter_map(|frame| memory.home_of(frame)) {
         *borrowed.entry(home).or_default() += 1;
     }
-    let lasting = platform::heap::frames() + kernel.lanes.frames() + own;
-    add(FRAMES, ((total - free).saturating_sub(lasting)) as usize);
+    let lasting = kernel.lanes.frames() + own;
+    add(FRAMES, (used.saturating_sub(lasting)) as usize);
     add("audit faults", kernel.system.vm.audit_faults() as usize);
     Stock { counts, borrowed: borrowed.into_iter().collect(), held: kernel.remote.held(), lent: kernel.remote.lent() }
+}
+
+/// Frames in use, without the heap's. Both are counted of one moment: counting them needs memory itself, and the heap may grow for it or, on another CPU, at any time.
+fn used_but_for_the_heap(kernel: &Kernel) -> u64 {
+    loop {
+        let heap = platform::heap::frames();
+        let (total, free) = kernel.system.memory.totals();
+        if platform::heap::frames() == heap {
+            return (total - free).saturating_sub(heap);
+        }
+    }
 }
 
 /// Of all kernels.

@@ -19,6 +19,7 @@ mod lent;
 mod object;
 mod pages;
 pub(crate) mod reclaim;
+pub(crate) mod refaults;
 mod services;
 mod size;
 mod transfer;
@@ -405,8 +406,8 @@ impl PageCache {
                                 return Ok(frame);
                             }
                         }
-                        // Another page may be the bad one.
-                        Err(Errno::EIO) if pages.end - pages.start > 1 => alone = true,
+                        // Another page may be the bad one; or the store needs memory, of which this gives back what is only read ahead.
+                        Err(Errno::EIO | Errno::ENOMEM) if pages.end - pages.start > 1 => alone = true,
                         Err(error) => return Err(error),
                     }
                 }
@@ -474,6 +475,7 @@ impl PageCache {
                     first = Some(frame.clone());
                 }
                 state.pages.insert(index, frame);
+                self.services.refaults.back(self.id, index);
             }
         }
         first

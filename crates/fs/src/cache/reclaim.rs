@@ -18,9 +18,9 @@
 //! What a request costs does not depend on how much is cached. For each stage a hand goes round all objects, and one round the pages of each: a request goes on where the last one stopped,
 //! and stops when [`BATCH`] pages have gone, or it has looked at as many as the stage may ([`Stage::looks`]). Only one that has found nothing at all goes on until it has seen every page
 //! once: its answer, that there is nothing, ends a process. A page that was used since the hand of [`Stage::Unused`] came by last is skipped (second chance). The hands are also why what
-//! was read last does not go first.
+//! was read last does not go first. Whether taking pages from programs leads anywhere is noticed by refaults.rs.
 
-use super::{Mappers, PageCache, Services, Slot, State, PAGE};
+use super::{refaults::Refaults, Mappers, PageCache, Services, Slot, State, PAGE};
 use crate::ObjectId;
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 use core::{
@@ -96,8 +96,8 @@ pub(crate) trait Reclaimable: Send + Sync {
     fn hands(&self) -> &Hands;
     /// Looks at the next pages of `range` for some that can go in this stage, `most` at most.
     fn look(&self, range: Range<u64>, stage: Stage, of: ChargedTo<'_>, most: usize) -> Look;
-    /// Drops pages of `range` that can be had again and that nobody else has, `most` at most; says how many.
-    fn drop_idle(&self, range: Range<u64>, of: ChargedTo<'_>, most: usize) -> usize;
+    /// Drops pages of `range` that can be had again and that nobody else has, `most` at most; says how many, and to `tell` which.
+    fn drop_idle(&self, range: Range<u64>, of: ChargedTo<'_>, most: usize, tell: &dyn Fn(u64)) -> usize;
     /// What can't be written stays dirty.
     fn write_back(&self, _range: Range<u64>) -> BoxFuture<'_, ()> {
         Box::pin(core::future::ready(()))
@@ -172,6 +172,7 @@ pub(crate) struct Request<'a> {
     pub of: ChargedTo<'a>,
     /// None: no page is mapped.
     pub mappers: Option<Arc<dyn Mappers>>,
+    pub refaults: &'a Refaults,
     pub spawner: &'a dyn Spawner,
 }
 
@@ -197,6 +198,16 @@ impl Request<'_> {
             }
         }
         0
+    }
+
+    /// What is meant of a group's pages; says how many. The owner of the group asks all kernels for more if these were few.
+    pub async fn meant(&self, which: Reclaim) -> usize {
+        match which {
+            Reclaim::None => 0,
+            Reclaim::Unmapped => self.some(&[Stage::Unmapped, Stage::Dirty]).await,
+            Reclaim::Unused => self.some(&[Stage::Unused]).await,
+            Reclaim::Used => self.any(&[Stage::Used, Stage::Unmapped, Stage::Dirty]).await,
+        }
     }
 
     async fn stage(&self, stage: Stage, most: usize, insists: bool) -> usize {
@@ -225,7 +236,10 @@ impl Request<'_> {
                 budget.looks = budget.looks.saturating_sub(look.looked);
                 if let Some(run) = look.run {
                     let run = self.free(object, stage, run).await;
-                    budget.freed += object.drop_idle(run, self.of, budget.most - budget.freed);
+                    // What goes because a group is full says nothing about memory.
+                    let is_told = self.of.is_none() && matches!(stage, Stage::Unused | Stage::Used);
+                    let tell = |page| is_told.then(|| self.refaults.gone(object.name(), page)).unwrap_or_default();
+                    budget.freed += object.drop_idle(run, self.of, budget.most - budget.freed, &tell);
                 }
                 pause(self.spawner).await;
             }
@@ -249,7 +263,7 @@ impl Request<'_> {
     }
 }
 
-/// Drops pages of `pages` in `range` that `is_idle`, `most` at most; says how many. `remove` takes one out.
+/// Drops pages of `pages` in `range` that `is_idle`, `most` at most; says how many. `remove` takes one out and tells whom it concerns.
 pub(crate) fn drop_idle<P: Deref<Target = FrameTree<S>>, S: FrameSlot>(
     pages: &mut P,
     range: Range<u64>,
@@ -285,7 +299,7 @@ impl Services {
     }
 
     fn request<'a>(&'a self, of: ChargedTo<'a>) -> Request<'a> {
-        Request { objects: self, of, mappers: self.mappers(), spawner: &*self.spawner }
+        Request { objects: self, of, mappers: self.mappers(), refaults: &self.refaults, spawner: &*self.spawner }
     }
 
     /// Drops pages of files that can be read again: unmapped ones, dirty ones, mapped ones; says how many. 0: there are none. Not to be called by who writes something back.
@@ -297,15 +311,14 @@ impl Services {
         }
     }
 
-    /// The same of those that are charged to `groups` (ascending) and meant; says how many. The owner of the groups asks all kernels for more if these were few.
+    /// The same of those that are charged to `groups` (ascending) and meant.
     pub async fn reclaim_of(&self, groups: &[GroupId], which: Reclaim) -> usize {
-        let request = self.request(Some(groups));
-        match which {
-            Reclaim::None => 0,
-            Reclaim::Unmapped => request.some(&[Stage::Unmapped, Stage::Dirty]).await,
-            Reclaim::Unused => request.some(&[Stage::Unused]).await,
-            Reclaim::Used => request.any(&[Stage::Used, Stage::Unmapped, Stage::Dirty]).await,
-        }
+        self.request(Some(groups)).meant(which).await
+    }
+
+    /// Whether programs need more pages of files than there is memory for: nothing comes of dropping more.
+    pub fn refaults_too_much(&self) -> bool {
+        self.refaults.are_too_many()
     }
 
     /// Drops clean pages that are mapped, also those that are in use; says how many. It waits for other kernels only, for no lock of a file.
@@ -368,7 +381,7 @@ impl PageCache {
                 let look = self.look_in(&state, part.clone(), Stage::Unmapped, None, most - freed);
                 part.start = look.next;
                 hand.store(look.next, Relaxed);
-                freed += look.run.map_or(0, |run| self.drop_idle_in(&mut state, run, None, most - freed));
+                freed += look.run.map_or(0, |run| self.drop_idle_in(&mut state, run, None, most - freed, &|_| ()));
             }
         }
         freed
@@ -380,11 +393,21 @@ impl PageCache {
         Look::at(&state.pages, range, most, |slot| slot.goes(stage, memory) && is_ours(slot))
     }
 
-    fn drop_idle_in(&self, state: &mut State, range: Range<u64>, of: ChargedTo<'_>, most: usize) -> usize {
+    fn drop_idle_in(
+        &self,
+        state: &mut State,
+        range: Range<u64>,
+        of: ChargedTo<'_>,
+        most: usize,
+        tell: &dyn Fn(u64),
+    ) -> usize {
         let memory = &*self.services.memory;
         let is_ours = |slot: &Slot| slot.frame().is_some_and(|frame| is_charged_to(memory, frame, of));
         let is_idle = |slot: &Slot| slot.is_idle(memory) && is_ours(slot);
-        drop_idle(&mut state.pages, range, most, is_idle, |pages, index| pages.remove(&index))
+        drop_idle(&mut state.pages, range, most, is_idle, |pages, index| {
+            pages.remove(&index);
+            tell(index);
+        })
     }
 }
 
@@ -401,8 +424,8 @@ impl Reclaimable for PageCache {
         self.look_in(&self.state.lock(), range, stage, of, most)
     }
 
-    fn drop_idle(&self, range: Range<u64>, of: ChargedTo<'_>, most: usize) -> usize {
-        self.drop_idle_in(&mut self.state.lock(), range, of, most)
+    fn drop_idle(&self, range: Range<u64>, of: ChargedTo<'_>, most: usize, tell: &dyn Fn(u64)) -> usize {
+        self.drop_idle_in(&mut self.state.lock(), range, of, most, tell)
     }
 
     fn write_back(&self, range: Range<u64>) -> BoxFuture<'_, ()> {

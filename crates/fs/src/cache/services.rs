@@ -1,6 +1,6 @@
 //! What files take from the kernel they live on: memory, clocks, tasks, serial numbers.
 
-use super::{reclaim::Turns, Flusher, PageCache};
+use super::{reclaim::Turns, refaults::Refaults, Flusher, PageCache};
 use crate::{inode::locks::Locked, Object, ObjectId, Timestamp};
 use alloc::{
     boxed::Box,
@@ -75,6 +75,7 @@ pub struct Services {
     /// Caches whose pages can be read again, hence reclaimed.
     pub(super) caches: Lock<Vec<Weak<PageCache>>>,
     pub(super) turns: Turns,
+    pub(super) refaults: Refaults,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     pub(crate) locked: Arc<Locked>,
     /// What is dirty.
@@ -87,6 +88,7 @@ impl Services {
     pub fn new(memory: Arc<dyn Memory>, clock: Arc<dyn Clock>, spawner: Arc<dyn Spawner>) -> Arc<Self> {
         Arc::new(Services {
             serials: Serials::new(&*memory),
+            refaults: Refaults::new(&*memory),
             accounts: Accounts::new(memory.totals().0 as usize * PAGE_SIZE),
             memory,
             clock,

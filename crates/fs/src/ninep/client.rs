@@ -8,7 +8,7 @@ use super::wire::{self, Qid, Reader, Writer, HEADER};
 use crate::{file::Frames, Attributes, FileSystemInfo, Kind, Services, SetAttributes, Timestamp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use machine::{errno::Result, Errno, Exchange};
+use machine::{errno::Result, Errno, Exchange, PAGE_SIZE};
 
 const NO_TAG: u16 = 0xffff;
 const NO_FID: u32 = u32::MAX;
@@ -73,9 +73,21 @@ impl Client {
         }
     }
 
+    fn tag(&self) -> u16 {
+        self.tags.fetch_add(1, Ordering::Relaxed) % NO_TAG
+    }
+
     async fn call(&self, kind: u8, room: usize, fill: impl FnOnce(&mut Writer) -> &mut Writer) -> Result<Reader> {
-        let tag = self.tags.fetch_add(1, Ordering::Relaxed) % NO_TAG;
-        let mut message = Writer::new(kind, tag);
+        let message = Writer::new(kind, self.tag());
+        self.send(message, room, |message| {
+            fill(message);
+        })
+        .await
+    }
+
+    /// Sends `message` with what `fill` adds to it. ENOMEM: there is no memory for an answer of `room` bytes.
+    async fn send(&self, mut message: Writer, room: usize, fill: impl FnOnce(&mut Writer)) -> Result<Reader> {
+        let (kind, tag) = (message.kind(), message.tag());
         fill(&mut message);
         let reply = self.exchange.exchange(message.finish(), room.min(self.msize as usize)).await?;
         self.check(kind, tag, reply)
@@ -276,16 +288,21 @@ impl Fid {
     }
 
     pub async fn write(&self, offset: u64, from: Frames<'_>) -> Result<()> {
-        let mut done = 0;
+        let (mut done, mut most) = (0, self.client.unit());
         while done < from.len() {
-            let mut part = from.part(done, self.client.unit());
+            let mut part = from.part(done, most);
             let bytes = part.len();
-            let mut reply = self
-                .client
-                .call(wire::WRITE, SMALL, |m| {
-                    m.u32(self.number).u64(offset + done as u64).u32(bytes as u32).frames(&mut part)
-                })
-                .await?;
+            let Ok(message) = Writer::with_room(wire::WRITE, self.client.tag(), bytes) else {
+                if bytes <= PAGE_SIZE {
+                    return Err(Errno::ENOMEM);
+                }
+                most = PAGE_SIZE;
+                continue;
+            };
+            let fill = |m: &mut Writer| {
+                m.u32(self.number).u64(offset + done as u64).u32(bytes as u32).frames(&mut part);
+            };
+            let mut reply = self.client.send(message, SMALL, fill).await?;
             match reply.u32()? as usize {
                 0 => return Err(Errno::EIO),
                 written => done += written.min(bytes),

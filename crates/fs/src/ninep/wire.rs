@@ -2,7 +2,7 @@
 
 use crate::file::Frames;
 use alloc::vec::Vec;
-use machine::{errno::Result, Errno};
+use machine::{collections::try_with_capacity, errno::Result, Errno};
 
 macro_rules! requests {
     ($($name:ident = $number:literal)*) => { $(pub const $name: u8 = $number;)* };
@@ -21,12 +21,32 @@ pub const HEADER: usize = 7;
 
 pub struct Writer(Vec<u8>);
 
+/// What a message has beside data and strings, at most.
+const FEW: usize = 64;
+
 impl Writer {
     #[expect(clippy::disallowed_methods, reason = "few bytes")]
     pub fn new(kind: u8, tag: u16) -> Self {
-        let mut writer = Writer(Vec::with_capacity(64));
+        Self::begin(Vec::with_capacity(FEW), kind, tag)
+    }
+
+    /// With room for `bytes` bytes of data.
+    pub fn with_room(kind: u8, tag: u16, bytes: usize) -> Result<Self> {
+        Ok(Self::begin(try_with_capacity(FEW + bytes)?, kind, tag))
+    }
+
+    fn begin(bytes: Vec<u8>, kind: u8, tag: u16) -> Self {
+        let mut writer = Writer(bytes);
         writer.u32(0).u8(kind).u16(tag);
         writer
+    }
+
+    pub fn kind(&self) -> u8 {
+        self.0[4]
+    }
+
+    pub fn tag(&self) -> u16 {
+        u16::from_le_bytes([self.0[5], self.0[6]])
     }
 
     pub fn u8(&mut self, value: u8) -> &mut Self {

@@ -78,7 +78,7 @@ pub use shared::OwnObjects;
 pub use trees::RemoteTrees;
 
 use crate::{
-    cache::reclaim::Stage,
+    cache::{reclaim::Stage, refaults::Refaults},
     event::SignalSources,
     file::{sigio, Signaller},
     lease::Recall,
@@ -124,6 +124,7 @@ pub struct Remote {
     observations: AtomicU64,
     /// Objects of other kernels that are in use here.
     foreign: Lock<BTreeMap<ObjectId, Weak<Foreign>>>,
+    refaults: Refaults,
     /// Of which of them pages have gone last, by stage.
     turns: Lock<[Option<ObjectId>; Stage::COUNT]>,
     /// Those that are kept in use in case they are mapped again, the oldest first.
@@ -166,6 +167,7 @@ impl Remote {
             endpoint,
             exports: Exports::new(&*memory),
             holds: Holds::new(&*memory),
+            refaults: Refaults::new(&*memory),
             memory,
             spawner,
             stand_ins: Lock::new(BTreeMap::new()),

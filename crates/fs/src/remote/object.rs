@@ -112,18 +112,18 @@ impl Remote {
     }
 
     fn request<'a>(&'a self, of: Option<&'a [GroupId]>) -> Request<'a> {
-        Request { objects: self, of, mappers: self.mappers.lock().clone(), spawner: &*self.spawner }
+        let mappers = self.mappers.lock().clone();
+        Request { objects: self, of, mappers, refaults: &self.refaults, spawner: &*self.spawner }
     }
 
     /// Drops copies of pages that are charged to `groups` (ascending) and meant. Answers how many.
     pub async fn reclaim_of(&self, groups: &[GroupId], which: Reclaim) -> usize {
-        let request = self.request(Some(groups));
-        match which {
-            Reclaim::None => 0,
-            Reclaim::Unmapped => request.some(&[Stage::Unmapped]).await,
-            Reclaim::Unused => request.some(&[Stage::Unused]).await,
-            Reclaim::Used => request.any(&[Stage::Used, Stage::Unmapped]).await,
-        }
+        self.request(Some(groups)).meant(which).await
+    }
+
+    /// See [`crate::Services::refaults_too_much`].
+    pub fn refaults_too_much(&self) -> bool {
+        self.refaults.are_too_many()
     }
 
     /// Drops copies that programs map: first those that nobody used lately. Answers how many; 0 if there is no copy at all that can go.
@@ -220,11 +220,12 @@ impl Reclaimable for Foreign {
         Look::at(&self.pages.lock().frames, range, most, |frame| goes(*frame) && is_charged_to(memory, *frame, of))
     }
 
-    fn drop_idle(&self, range: Range<u64>, of: ChargedTo<'_>, most: usize) -> usize {
+    fn drop_idle(&self, range: Range<u64>, of: ChargedTo<'_>, most: usize, tell: &dyn Fn(u64)) -> usize {
         let memory = self.memory();
         let is_idle = |frame: &Frame| memory.count(*frame) == 1 && is_charged_to(memory, *frame, of);
         reclaim::drop_idle(&mut &mut self.pages.lock().frames, range, most, is_idle, |frames, index| {
             frames.remove(index);
+            tell(index);
         })
     }
 }
@@ -249,6 +250,7 @@ impl Foreign {
             // Two may have asked for the same page: the first copy stays, it may be mapped.
             if current && !pages.frames.contains_key(&index) {
                 pages.frames.insert(index, frame, |frame| frame);
+                self.file.remote.refaults.back(self.id, index);
             }
         }
     }

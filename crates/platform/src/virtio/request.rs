@@ -8,7 +8,7 @@
 //! What the device reads and writes is in the ring until then, so nothing becomes of a dropped future but that nobody hears the answer: frames of a request stay counted, also when whoever
 //! asked is a thread of a kernel that has died.
 
-use alloc::{boxed::Box, vec, vec::Vec};
+use alloc::{boxed::Box, vec::Vec};
 use core::{
     future::Future,
     mem,
@@ -17,6 +17,7 @@ use core::{
 };
 
 use machine::block::Pieces;
+use machine::collections::try_filled;
 use machine::errno::Result;
 use machine::sync::{Lock, WaitQueue};
 use machine::{BoxFuture, Errno, Exchange, PageQueue};
@@ -79,7 +80,7 @@ impl<H: DeviceMemory> RequestQueue<H> {
     }
 
     /// Sends `out` and waits until the device is done with it; gives what it wrote, at most `room` bytes. Dropping
-    /// the future leaves the request with the device. EINVAL: nothing to send, or `out` and `room` are more than [`MOST_BYTES`].
+    /// the future leaves the request with the device. EINVAL: nothing to send, or `out` and `room` are more than [`MOST_BYTES`]. ENOMEM: there is no memory for `room` bytes.
     pub async fn request(&self, out: Vec<u8>, room: usize) -> Result<Vec<u8>> {
         if out.is_empty() || out.len() + room > MOST_BYTES {
             return Err(Errno::EINVAL);
@@ -115,7 +116,10 @@ impl<H: DeviceMemory> RequestQueue<H> {
             return Some(Err(Errno::EIO));
         }
         let buffers = match unsent.take()? {
-            Unsent::Bytes(out, room) => Buffers::Bytes { out, into: vec![0; room] },
+            Unsent::Bytes(out, room) => match try_filled(room, 0) {
+                Ok(into) => Buffers::Bytes { out, into },
+                Err(_) => return Some(Err(Errno::ENOMEM)),
+            },
             Unsent::Pieces { header, pieces, device_writes } => {
                 let Some(page) = inner.pages.pop().or_else(RequestPage::new) else {
                     *unsent = Some(Unsent::Pieces { header, pieces, device_writes });
