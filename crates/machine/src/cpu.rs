@@ -168,6 +168,8 @@ pub trait Cpu: Send + Sync {
     fn cycle_rate(&self) -> u64 {
         0
     }
+    /// Switches a static key of this kernel's code on (crate `static-keys`), one of 64 to 127; when this returns it is on for all its CPUs. Nothing to do where such a key is always on, as on the host.
+    fn switch_key_on(&self, _key: u32) {}
     /// Fills `bytes` from the machine's random source.
     fn random(&self, bytes: &mut [u8]);
 }

@@ -1,4 +1,5 @@
-//! Changes of this kernel's code while its CPUs run: the places of trace points (crate `static-keys`) become jumps, or do nothing again.
+//! Changes of this kernel's code while its CPUs run: the places of static keys (crate `static-keys`) become jumps, or do nothing again. Keys below 64 are trace points; the others are
+//! switched on once, by who first does what they stand for.
 //!
 //! Another CPU may be about to execute the place, or may have fetched it long before. For code that one processor changes and another one runs, Intel asks that the other
 //! does not run it meanwhile, and executes a serializing instruction before it does again (SDM 3A, "Handling Self- and Cross-Modifying Code"; AMD APM 2, 7.6.1, asks no more). So:
@@ -20,11 +21,11 @@
 //!
 //! The changing CPU itself may be interrupted in this way between two places, by a question of the host, say. It finds whole instructions, since a place is written by one store.
 //!
-//! All this happens when somebody switches tracing; a CPU that only runs pays nothing.
+//! All this happens when somebody switches tracing, or for the first time has threads monitored; a CPU that only runs pays nothing.
 
 use crate::percpu::PerCpu;
 use crate::{arch, kmap, panic, percpu};
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use machine::PAGE_SIZE;
 use static_keys::{Site, LENGTH};
 
@@ -36,15 +37,27 @@ const SLOTS: [usize; 2] = [2, 3];
 static TURN: spin::Mutex<()> = spin::Mutex::new(());
 /// Odd: CPUs wait while it stays so.
 static CHANGE: AtomicU32 = AtomicU32::new(0);
+/// Keys from [`POINTS`] on that are on.
+static OTHERS: AtomicU64 = AtomicU64::new(0);
+
+/// Keys below this are trace points.
+const POINTS: u32 = 64;
+
+/// Switches a key on that is no trace point.
+pub(crate) fn switch_on(key: u32) {
+    OTHERS.fetch_or(1 << (key - POINTS), Relaxed);
+    // Also if somebody else is about to: it must be on when this returns.
+    follow(trace::enabled);
+}
 
 /// Makes the code say which points are on (bit N: point N), as `points` says once nobody else changes it.
 pub(crate) fn follow(points: impl FnOnce() -> u64) {
     let _turn = TURN.lock();
-    let points = points();
+    let keys = u128::from(points()) | u128::from(OTHERS.load(Relaxed)) << POINTS;
     let change = stop_others();
     let mut pages = Pages { from: 0 };
     for site in static_keys::sites() {
-        pages.write(site, points >> site.key() & 1 == 1);
+        pages.write(site, keys >> site.key() & 1 == 1);
     }
     drop(pages);
     arch::serialize();

@@ -24,12 +24,15 @@
 //! So B waits for A, which is about to say that it has left the task (`on_cpu`) and waits for nobody. Who has a task on its CPU is the only
 //! one who reads or writes what is here of the task.
 //!
+//! Until the first thread of a kernel is monitored, its code has an instruction that does nothing where a task is taken and left (a static key).
+//!
 //! A process may want to hear only of CPUs that have nothing to run. Then who counts a block that leaves no thread of it on a CPU notes that for the CPU
 //! (`stalls`), and the CPU's loop asks for it when it is about to halt, or has looked out for [`MOST_NS`] in vain: what waits for another kernel for some
 //! microseconds wakes nobody. The CPU may be another one, where the thread was when it was moved: that is woken, for it may have halted before.
 
 use crate::{
-    monitored::{Edge, Monitor, PendingWake},
+    local::Local,
+    monitored::{is_used, Edge, Monitor, PendingWake, KEY},
     patience::MOST_NS,
     sync::{spin, Ordering::*},
     task::{Entity, TaskRef},
@@ -38,15 +41,15 @@ use crate::{
 use alloc::sync::Arc;
 
 impl Scheduler {
-    /// CPU `here` is about to run the task.
-    #[inline]
-    pub(crate) fn enter_monitored(&self, here: usize, entity: &Entity) {
+    /// CPU `here`, which is `local`, is about to run the task.
+    #[inline(always)]
+    pub(crate) fn enter_monitored(&self, local: &Local, here: usize, entity: &Entity) {
         let monitored = &entity.monitored;
         while monitored.on_cpu.swap(true, Acquire) {
             spin();
         }
-        self.locals[here].monitors.store(true, Relaxed);
-        if monitored.cpu.load(Relaxed) != here && !monitored.blocked.load(Relaxed) {
+        local.monitors.store(true, Relaxed);
+        if monitored.cpu.load(Relaxed) != here {
             self.note_moved(here, entity);
         }
     }
@@ -55,6 +58,10 @@ impl Scheduler {
     fn note_moved(&self, here: usize, entity: &Entity) {
         let monitored = &entity.monitored;
         let old = monitored.cpu.swap(here, Relaxed);
+        if monitored.blocked.load(Relaxed) {
+            // Its unblock will be counted here.
+            return;
+        }
         let left = monitored.count(old, Edge::Block);
         let come = monitored.count(here, Edge::Unblock);
         trace::umt_move(entity.traced(), old as u16, here as u16);
@@ -92,16 +99,15 @@ impl Scheduler {
         }
     }
 
-    /// CPU `here` has run the task, which `waits` now, or could go on.
-    #[inline]
-    pub(crate) fn leave_monitored(&self, here: usize, entity: &Entity, waits: bool) -> PendingWake {
-        self.locals[here].monitors.store(false, Relaxed);
+    /// CPU `here`, which is `local`, has run the task, which `waits` now, or could go on.
+    #[inline(always)]
+    pub(crate) fn leave_monitored(&self, local: &Local, here: usize, entity: &Entity, waits: bool) -> PendingWake {
+        local.monitors.store(false, Relaxed);
         let monitored = &entity.monitored;
-        let mut pending = PendingWake::default();
-        if waits && !monitored.blocked.load(Relaxed) {
-            monitored.blocked.store(true, Relaxed);
-            pending = count_block(entity, here);
-        }
+        let pending = match waits && !monitored.blocked.load(Relaxed) {
+            true => block(entity, here),
+            false => PendingWake::default(),
+        };
         monitored.on_cpu.swap(false, AcqRel);
         pending
     }
@@ -113,26 +119,29 @@ impl Scheduler {
         if monitored.is_on() && monitored.monitor.lock().as_ref().is_some_and(|known| Arc::ptr_eq(known, &monitor)) {
             return;
         }
+        if !is_used() {
+            self.cpu.switch_key_on(KEY);
+        }
         // Those of before are nobody's any more.
         self.end_monitoring(task);
         // This CPU has it: `turn` has not noted that, and will take it back.
         self.locals[here].monitors.store(true, Relaxed);
         monitored.on_cpu.store(true, Relaxed);
         *monitored.monitor.lock() = Some(monitor);
-        let pending = count_unblock(entity, here);
+        monitored.cpu.store(here, Relaxed);
+        let pending = count_unblock(entity);
         monitored.on.store(true, Relaxed);
         self.tell(pending, here);
     }
 
     /// The thread is about to enter user mode. Wakes nobody, but answers whom to [tell](Scheduler::tell_here). None: it is not monitored.
     pub fn enters_user(&self, task: &TaskRef) -> Option<PendingWake> {
-        let (here, entity) = (self.here(), &task.0);
-        let monitored = &entity.monitored;
+        let monitored = &task.0.monitored;
         if !monitored.is_on() {
             return None;
         }
         Some(match monitored.blocked.load(Relaxed) {
-            true => count_unblock(entity, here),
+            true => count_unblock(&task.0),
             false => PendingWake::default(),
         })
     }
@@ -168,7 +177,7 @@ impl Scheduler {
         let blocked = monitored.blocked.load(Relaxed);
         if blocked && ends {
             // The block that follows is told.
-            let PendingWake(_) = count_unblock(entity, here);
+            let PendingWake(_) = count_unblock(entity);
         }
         if !blocked || ends {
             let pending = count_block(entity, here);
@@ -183,10 +192,17 @@ impl Scheduler {
     }
 }
 
-/// The thread can use CPU `here`.
-fn count_unblock(entity: &Entity, here: usize) -> PendingWake {
+/// The task waits, and counts as such from now on. No part of who only leaves the task, which does this seldom.
+#[inline(never)]
+fn block(entity: &Entity, here: usize) -> PendingWake {
+    entity.monitored.blocked.store(true, Relaxed);
+    count_block(entity, here)
+}
+
+/// The thread can use the CPU that it has.
+fn count_unblock(entity: &Entity) -> PendingWake {
+    let here = entity.monitored.cpu.load(Relaxed);
     entity.monitored.blocked.store(false, Relaxed);
-    entity.monitored.cpu.store(here, Relaxed);
     let pending = entity.monitored.count(here, Edge::Unblock);
     if trace::on::umt_unblock() {
         trace::umt_unblock(entity.traced(), here as u16);

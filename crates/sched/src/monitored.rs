@@ -24,6 +24,21 @@ pub trait Monitor: Send + Sync {
     fn tell(&self, cpu: usize) -> bool;
 }
 
+/// The static key that is on once a thread of this kernel was monitored.
+pub(crate) const KEY: u32 = 64;
+
+/// Whether a thread of this kernel was ever monitored. If not, this is an instruction that does nothing.
+#[cfg(target_os = "none")]
+#[inline(always)]
+pub(crate) fn is_used() -> bool {
+    static_keys::is_on::<KEY>()
+}
+
+#[cfg(not(target_os = "none"))]
+pub(crate) fn is_used() -> bool {
+    true
+}
+
 /// Who must still be told that something was counted, most often nobody: [`Scheduler::tell_here`](crate::Scheduler::tell_here), when no lock is held.
 #[must_use]
 #[derive(Default)]
@@ -38,7 +53,7 @@ pub(crate) struct Monitored {
     pub monitor: Lock<Option<Arc<dyn Monitor>>>,
     /// A block was counted, and its unblock was not.
     pub blocked: AtomicBool,
-    /// The CPU that counts it as a thread that can go on, if it is not blocked.
+    /// The CPU that had it last, or has it. It counts it as a thread that can go on, if it is not blocked.
     pub cpu: AtomicUsize,
 }
 

@@ -15,7 +15,7 @@ use crate::{
     fair::SLICE_NS,
     load::{threads, worth},
     local::{Local, NEVER},
-    monitored::PendingWake,
+    monitored::{self, PendingWake},
     queue::Queue,
     realtime::ROUND_ROBIN_NS,
     sync::{fence, in_one_order, AtomicBool, AtomicUsize, Ordering::*},
@@ -332,12 +332,12 @@ impl Scheduler {
         let local = &self.locals[here];
         local.actor.store(entity.actor().0, Relaxed);
         self.set_payer_of(local, entity.payer());
-        if entity.monitored.is_on() {
-            self.enter_monitored(here, entity);
+        if monitored::is_used() && entity.monitored.is_on() {
+            self.enter_monitored(local, here, entity);
         }
         let waits_again = runnable.run();
-        let pending = match local.monitors.load(Relaxed) {
-            true => self.leave_monitored(here, entity, !waits_again),
+        let pending = match monitored::is_used() && local.monitors.load(Relaxed) {
+            true => self.leave_monitored(local, here, entity, !waits_again),
             false => PendingWake::default(),
         };
         (waits_again, pending)

@@ -119,7 +119,7 @@ pub fn register(remote: &Arc<Remote>) {
 }
 
 /// The file that the sender of a request reads or writes. Through what others wait at (a pipe, a socket) threads talk, and who talks may come here.
-fn used(remote: &Remote, id: u64) -> Result<Arc<dyn File>> {
+fn file_to_transfer(remote: &Remote, id: u64) -> Result<Arc<dyn File>> {
     let file = remote.exports.get(id)?;
     if file.changes().is_some() {
         remote.spawner.note_talk();
@@ -141,7 +141,7 @@ fn patience(wait: bool) -> Patience {
 
 async fn read(remote: &Remote, message: FileRead) -> Result<ReadReply> {
     let FileRead { id, at, bytes, frames, wait, caller } = message;
-    let file = used(remote, id)?;
+    let file = file_to_transfer(remote, id)?;
     let (memory, bytes) = (&*remote.memory, bytes as usize);
     // It may have to ask a third kernel, which is not the waiting that is meant.
     let wait = wait && (at.is_some() || !file.is_elsewhere());
@@ -186,7 +186,7 @@ async fn read_waiting(file: &Arc<dyn File>, bytes: usize) -> Result<Vec<u8>> {
 
 async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
     let FileWrite { id, at, data, wait, caller } = message;
-    let file = used(remote, id)?;
+    let file = file_to_transfer(remote, id)?;
     let access = access(at, &caller, wait);
     let written = write_data(remote, &file, data, access).await?;
     file.delivered().await;
@@ -212,7 +212,7 @@ async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Resul
     let FileControl { id, caller, control, wait, frames, sent } = message;
     // First of all, for the references in it hold counts.
     let mut control = remote.receive_control(control)?;
-    let file = used(remote, id)?;
+    let file = file_to_transfer(remote, id)?;
     loan::check(&*remote.memory, &frames, sent as usize)?;
     if let (control::Control::Socket(control::SocketControl::Send { message, .. }), true) = (&mut control, sent > 0) {
         message.bytes = loan::copy_out(&*remote.memory, &frames, sent as usize);

@@ -93,8 +93,9 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     let delay = Duration::from_micros(options.delay);
     let mut results = Results {
         machine: format!(
-            "{machine}, {cpus} CPUs, -cpu {CPU}, a disk that takes {} ms for a request ({} on S2 and the server, {} on fwi) and serves {} at a time",
+            "{machine}, {cpus} CPUs, -cpu {CPU}, a disk that takes {} ms for a request ({} on S2, {} on the server, {} on fwi) and serves {} at a time",
             delay.as_millis(),
+            Group::Computing.delay(delay).as_millis(),
             Group::Keys.delay(delay).as_millis(),
             Group::Fwi.delay(delay).as_millis(),
             programs::DEPTH

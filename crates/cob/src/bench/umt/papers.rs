@@ -17,7 +17,7 @@ pub fn paper(row: &str) -> Paper {
     match row.trim_end_matches("-group") {
         "S1" => Paper { faster: 8.0, idle: [0.95, 0.88], jam: [0.00002, 0.0158], threads: [59.0, 507.0], says: "" },
         "S2" => Paper { faster: 3.35, idle: [0.77, 0.37], jam: [0.00003, 0.29], ..UNKNOWN },
-        "S3-720" => Paper { faster: 10.0, says: "the peak, near 2000 blocks", ..UNKNOWN },
+        "S3-2000" => Paper { faster: 10.0, says: "the peak, near 2000 blocks", ..UNKNOWN },
         "fwi-none" => Paper {
             idle: [0.487, 0.359],
             jam: [0.00014, 0.024],

@@ -37,7 +37,7 @@ impl Group {
 
     pub fn rows(self) -> &'static [&'static str] {
         match self {
-            Group::Synthetic => &["S1", "S3-60", "S3-240", "S3-720"],
+            Group::Synthetic => &["S1", "S3-60", "S3-240", "S3-720", "S3-2000"],
             Group::Computing => &["S2"],
             Group::Fwi => &[
                 "fwi-none",
@@ -69,7 +69,8 @@ impl Group {
     pub fn delay(self, slowest: Duration) -> Duration {
         match self {
             Group::Synthetic => slowest,
-            Group::Computing | Group::Keys => slowest * 6 / 10,
+            Group::Keys => slowest * 6 / 10,
+            Group::Computing => slowest * 45 / 100,
             Group::Fwi => slowest / 8,
         }
     }

@@ -3,7 +3,7 @@
 use super::super::apic::{self, Signal};
 use super::super::{interrupts, usercopy};
 use super::{features, trap, Fpu};
-use crate::{clock, heartbeat, paging, percpu, random, sampling};
+use crate::{clock, heartbeat, paging, patching, percpu, random, sampling};
 use core::{
     arch::asm,
     sync::atomic::{AtomicBool, Ordering},
@@ -121,6 +121,10 @@ impl Cpu for ThisCpu {
 
     fn alarm_ends_user_mode(&self) -> bool {
         true
+    }
+
+    fn switch_key_on(&self, key: u32) {
+        patching::switch_on(key);
     }
 
     fn kick(&self, cpu: CpuId) {
