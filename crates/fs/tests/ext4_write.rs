@@ -4,11 +4,11 @@
 mod common;
 
 use common::{block_on, disk::Bytes, Kernel, Process, Random};
-use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, FileSystem, OpenFlags, SetAttributes};
+use fs::{block::Disks, ext4::Ext4Mounter, inode::Mounter, FileSystem, OpenFlags, ReadAhead, SetAttributes};
 use machine::{
     block::{BlockDevice, BlockLimits, BlockOp, Pieces, SECTOR},
     errno::Result,
-    BoxFuture, Errno,
+    BoxFuture, Errno, KernelId,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -360,6 +360,33 @@ fn a_file_that_has_lost_its_name_is_a_file_until_it_is_closed() {
     block_on(mounted.tree.sync()).unwrap();
     assert_eq!(free(), before, "nothing stays set aside");
     mounted.unmount();
+}
+
+/// Whoever writes back or syncs has all caches in hand for a while, also that of a file that goes meanwhile.
+#[test]
+fn a_file_that_gets_the_inode_of_another_has_nothing_of_it() {
+    let mounted = mount(image(8 << 10, &[]));
+    let process = &mounted.process;
+    process.write("/old", &[1; 9000]).unwrap();
+    let number = process.stat("/old", false).unwrap().ino;
+    let file = process.open("/old", OpenFlags::RDWR).unwrap();
+    let object = block_on(file.object()).unwrap();
+    let held = mounted.kernel.services.object(object.id()).expect("it is in use");
+    // Another kernel has a copy of its first page.
+    drop(block_on(object.lend(0, KernelId(1), false, ReadAhead::Normal)).unwrap());
+    drop(object);
+    process.unlink("/old").unwrap();
+    drop(file);
+    mounted.kernel.tasks.run_now();
+    process.write("/new", &[2; 5000]).unwrap();
+    assert_eq!(process.stat("/new", false).unwrap().ino, number);
+    assert!(process.read("/new").unwrap() == [2; 5000]);
+    block_on(mounted.tree.sync()).unwrap();
+    drop(held);
+    mounted.kernel.tasks.run_now();
+    assert!(process.read("/new").unwrap() == [2; 5000]);
+    let after = mount(mounted.unmount());
+    assert!(after.process.read("/new").unwrap() == [2; 5000]);
 }
 
 #[test]

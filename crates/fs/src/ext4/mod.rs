@@ -159,8 +159,10 @@ impl Shared {
     /// The contents of a file, the same for all nodes that it has one after the other. None: the inode is not in memory, and says how long the file is.
     fn contents(self: &Arc<Self>, number: u32) -> Option<(Arc<PageCache>, Arc<Content>)> {
         let mut contents = self.contents.lock();
-        if let Some(known) = contents.get(&number).and_then(both) {
-            return Some(known);
+        // The inode may have been that of a file which went, and of whose contents somebody still has a count.
+        let known = contents.get(&number).and_then(both).filter(|(_, content)| content.check_here().is_ok());
+        if known.is_some() {
+            return known;
         }
         // Now, for those that have just ended may have made it longer.
         let size = self.volume.inode_now(number)?.size;
