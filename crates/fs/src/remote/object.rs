@@ -36,8 +36,8 @@ use messages::{
     fs::{Lost, ObjectLost, ObjectPages, ObjectPagesReply, ObjectPunch, Opened},
 };
 
-/// Pages asked for at a time.
-const RUN: u64 = 8;
+/// Pages asked for at a time: as many as Linux maps around a fault of a file (fault_around_bytes), and as one transfer has.
+const RUN: u64 = 16;
 
 /// An object (mapped file) of another kernel, as long as this kernel uses it. There is one for each object.
 pub(super) struct Foreign {
