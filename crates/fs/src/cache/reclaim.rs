@@ -238,7 +238,11 @@ impl Request<'_> {
                     let run = self.free(object, stage, run).await;
                     // What goes because a group is full says nothing about memory.
                     let is_told = self.of.is_none() && matches!(stage, Stage::Unused | Stage::Used);
-                    let tell = |page| is_told.then(|| self.refaults.gone(object.name(), page)).unwrap_or_default();
+                    let tell = |page| {
+                        if is_told {
+                            self.refaults.gone(object.name(), page);
+                        }
+                    };
                     budget.freed += object.drop_idle(run, self.of, budget.most - budget.freed, &tell);
                 }
                 pause(self.spawner).await;
