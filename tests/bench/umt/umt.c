@@ -8,7 +8,7 @@
 
 #define DISK "/mnt"
 
-// Sizes are made for a disk that takes 40 ms for a request, for S2 18, for the server 24, and for fwi 5: the baseline takes some ten seconds for a row, thirty for S1 with the tasks of the thesis, and two minutes for S3-2000.
+// Sizes are made for a disk that takes 40 ms for a request, for S2 18, for the server 24, and for fwi 5: the baseline takes some ten seconds for a row, thirty for S1 with the tasks of the thesis, two minutes for S3-2000 and six for S3-6000.
 static const struct row {
     const char *name, *words[8];
     // MiB that the program may have, with its pages of files; 0: any.
@@ -20,6 +20,7 @@ static const struct row {
     {"S3-240", {"/umt/synthetic", DISK "/file", "S3", "tasks=240", "bytes=33554432"}},
     {"S3-720", {"/umt/synthetic", DISK "/file", "S3", "tasks=720", "bytes=33554432"}},
     {"S3-2000", {"/umt/synthetic", DISK "/file", "S3", "tasks=2000", "bytes=33554432"}},
+    {"S3-6000", {"/umt/synthetic", DISK "/file", "S3", "tasks=6000", "bytes=33554432"}},
     {"fwi-none", {"/umt/fwi", DISK "/fwi", "version=none", "scale=0.06"}},
     {"fwi-fdatasync", {"/umt/fwi", DISK "/fwi", "version=fdatasync", "scale=0.06"}},
     {"fwi-multifile", {"/umt/fwi", DISK "/fwi", "version=multifile", "scale=0.06"}},

@@ -37,7 +37,7 @@ impl Group {
 
     pub fn rows(self) -> &'static [&'static str] {
         match self {
-            Group::Synthetic => &["S1", "S3-60", "S3-240", "S3-720", "S3-2000"],
+            Group::Synthetic => &["S1", "S3-60", "S3-240", "S3-720", "S3-2000", "S3-6000"],
             Group::Computing => &["S2"],
             Group::Fwi => &[
                 "fwi-none",
