@@ -52,7 +52,7 @@ pub use abi::{
     Attributes, Caller, Credentials, DirEntry, Events, FileAdvice, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags,
     PathOp, ReadAhead, SetAttributes, SetWhen, SyncRange, Timestamp, Whence, XattrOp,
 };
-pub use cache::{Clock, Holders, MappedWords, Mappers, PageCache, Services, Store, WriteBackSettings};
+pub use cache::{Clock, Holders, MappedWords, Mappers, PageCache, Refaults, Services, Store, WriteBackSettings};
 pub use file::{
     anonymous, control, poll, Control, ControlAnswer, Fetched, File, LeftFile, Loaned, Object, MOST_FETCHED,
 };

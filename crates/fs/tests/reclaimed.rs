@@ -179,13 +179,13 @@ fn what_is_read_again_at_once_shows_that_memory_is_too_small() {
     let frames = 4096;
     let world = World::in_memory(frames, PAGES, 0..0);
     let mut gone = 0;
-    while !world.kernel.services.refaults_too_much() {
+    while !world.kernel.services.refaults.take_thrashing() {
         gone += world.reclaim();
         assert!(gone <= frames, "nobody would ever be ended");
         (0..PAGES).for_each(|index| world.fault(index));
     }
     assert!(gone >= frames / 4, "it is no matter of a moment");
-    assert!(!world.kernel.services.refaults_too_much(), "it counts anew");
+    assert!(!world.kernel.services.refaults.take_thrashing(), "it counts anew");
 }
 
 /// It maps a file that is twice as large as what is left of memory, and goes round and round.
@@ -197,7 +197,7 @@ fn who_reads_much_does_not_look_so() {
     for index in (0..pages).cycle().take(4 * frames) {
         if world.mapped().len() >= pages as usize / 2 {
             gone += world.reclaim();
-            assert!(!world.kernel.services.refaults_too_much());
+            assert!(!world.kernel.services.refaults.take_thrashing());
         }
         if !world.is_here(index) {
             world.fault(index);

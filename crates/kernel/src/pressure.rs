@@ -49,9 +49,8 @@ impl Relief for Pressure {
 
     fn reclaim_mapped(&self, writes: bool) -> BoxFuture<'_, usize> {
         Box::pin(async move {
-            // Both are asked, so that both begin anew.
-            if self.services.refaults_too_much() | self.remote.refaults_too_much() {
-                log::warn!("programs read pages of files again as fast as they go: memory is too small for them");
+            if self.services.refaults.take_thrashing() {
+                log::warn!("thrashing: programs read pages of files again as fast as they go");
                 return 0;
             }
             let freed = match writes {

@@ -72,7 +72,8 @@ impl Node {
             Some(trees) => trees.clone(),
             None => late.clone(),
         };
-        let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), Some(served));
+        let remote =
+            Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), services.refaults.clone(), Some(served));
         let paths: Arc<dyn Paths> = Arc::new(AllPaths::new(remote.clone(), root, clock.clone()));
         let objects = Arc::new(MappedObjects(remote.clone()));
         let vm =

@@ -33,8 +33,8 @@ impl Cluster {
         let machine = Machine::new(shape);
         let kernel = |node: &crate::machine::Node| {
             let crate::machine::Node { id, memory, spawner, endpoint } = node.clone();
-            let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), None);
             let files = Services::new(memory.clone(), Arc::new(NoClock), spawner.clone());
+            let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), files.refaults.clone(), None);
             let objects = SimObjects::new(memory.clone(), remote, OBJECT_PAGES, files.clone());
             let vm = Vm::new(memory.clone(), endpoint.clone(), spawner.clone(), objects.clone())
                 .expect("a fresh kernel has a frame");

@@ -24,7 +24,7 @@ pub trait Relief: Send + Sync {
     /// Drops caches that can be filled again; answers how many frames that freed.
     fn reclaim(&self) -> usize;
     /// Drops some pages of files that programs map: those that were not used lately, and if there are none, those in use. Answers how many; 0 if there is none that can go, or
-    /// if programs read what goes again at once, so that somebody has to end.
+    /// if the kernel thrashes: programs read what goes again at once, so somebody has to end.
     /// With `writes` dirty pages are written back and go, too; the call then waits for locks of files, so a caller that holds one may not ask for it.
     fn reclaim_mapped(&self, _writes: bool) -> BoxFuture<'_, usize> {
         Box::pin(core::future::ready(0))

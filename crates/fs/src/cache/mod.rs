@@ -19,7 +19,7 @@ mod lent;
 mod object;
 mod pages;
 pub(crate) mod reclaim;
-pub(crate) mod refaults;
+mod refaults;
 mod services;
 mod size;
 mod transfer;
@@ -29,6 +29,7 @@ mod write_back;
 pub use direct::DirectUnits;
 pub use flusher::{Flusher, Settings as WriteBackSettings};
 pub use holders::Holders;
+pub use refaults::Refaults;
 pub use services::{Clock, Mappers, Services};
 pub use words::MappedWords;
 

@@ -20,7 +20,7 @@
 //! once: its answer, that there is nothing, ends a process. A page that was used since the hand of [`Stage::Unused`] came by last is skipped (second chance). The hands are also why what
 //! was read last does not go first. Whether taking pages from programs leads anywhere is noticed by refaults.rs.
 
-use super::{refaults::Refaults, Mappers, PageCache, Services, Slot, State, PAGE};
+use super::{Mappers, PageCache, Refaults, Services, Slot, State, PAGE};
 use crate::ObjectId;
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 use core::{
@@ -318,11 +318,6 @@ impl Services {
     /// The same of those that are charged to `groups` (ascending) and meant.
     pub async fn reclaim_of(&self, groups: &[GroupId], which: Reclaim) -> usize {
         self.request(Some(groups)).meant(which).await
-    }
-
-    /// Whether programs need more pages of files than there is memory for: nothing comes of dropping more.
-    pub fn refaults_too_much(&self) -> bool {
-        self.refaults.are_too_many()
     }
 
     /// Drops clean pages that are mapped, also those that are in use; says how many. It waits for other kernels only, for no lock of a file.

@@ -75,7 +75,8 @@ pub struct Services {
     /// Caches whose pages can be read again, hence reclaimed.
     pub(super) caches: Lock<Vec<Weak<PageCache>>>,
     pub(super) turns: Turns,
-    pub(super) refaults: Refaults,
+    /// Pages that have gone too early. [`crate::remote::Remote`] counts in it, too.
+    pub refaults: Arc<Refaults>,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     pub(crate) locked: Arc<Locked>,
     /// What is dirty.
@@ -88,7 +89,7 @@ impl Services {
     pub fn new(memory: Arc<dyn Memory>, clock: Arc<dyn Clock>, spawner: Arc<dyn Spawner>) -> Arc<Self> {
         Arc::new(Services {
             serials: Serials::new(&*memory),
-            refaults: Refaults::new(&*memory),
+            refaults: Arc::new(Refaults::new(&*memory)),
             accounts: Accounts::new(memory.totals().0 as usize * PAGE_SIZE),
             memory,
             clock,

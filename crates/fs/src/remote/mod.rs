@@ -78,12 +78,12 @@ pub use shared::OwnObjects;
 pub use trees::RemoteTrees;
 
 use crate::{
-    cache::{reclaim::Stage, refaults::Refaults},
+    cache::reclaim::Stage,
     event::SignalSources,
     file::{sigio, Signaller},
     lease::Recall,
     socket::NetNamespace,
-    Caller, File, FileRef, Mappers, ObjectId, Paths,
+    Caller, File, FileRef, Mappers, ObjectId, Paths, Refaults,
 };
 use abi::{FileOwner, OwnerChange};
 use alloc::{
@@ -124,7 +124,7 @@ pub struct Remote {
     observations: AtomicU64,
     /// Objects of other kernels that are in use here.
     foreign: Lock<BTreeMap<ObjectId, Weak<Foreign>>>,
-    refaults: Refaults,
+    refaults: Arc<Refaults>,
     /// Of which of them pages have gone last, by stage.
     turns: Lock<[Option<ObjectId>; Stage::COUNT]>,
     /// Those that are kept in use in case they are mapped again, the oldest first.
@@ -154,11 +154,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Registers the handlers of all messages about files. `paths` are the file systems that it has.
+    /// Registers the handlers of all messages about files. `refaults`: of [`crate::Services`]. `paths` are the file systems that it has.
     pub fn new(
         endpoint: Arc<Endpoint>,
         memory: Arc<dyn Memory>,
         spawner: Arc<dyn Spawner>,
+        refaults: Arc<Refaults>,
         paths: Option<Arc<dyn Paths>>,
     ) -> Arc<Self> {
         let deeds = (0..endpoint.kernels()).map(|_| AtomicU64::new(1)).collect();
@@ -167,7 +168,7 @@ impl Remote {
             endpoint,
             exports: Exports::new(&*memory),
             holds: Holds::new(&*memory),
-            refaults: Refaults::new(&*memory),
+            refaults,
             memory,
             spawner,
             stand_ins: Lock::new(BTreeMap::new()),

@@ -121,11 +121,6 @@ impl Remote {
         self.request(Some(groups)).meant(which).await
     }
 
-    /// See [`crate::Services::refaults_too_much`].
-    pub fn refaults_too_much(&self) -> bool {
-        self.refaults.are_too_many()
-    }
-
     /// Drops copies that programs map: first those that nobody used lately. Answers how many; 0 if there is no copy at all that can go.
     pub async fn reclaim_mapped(&self) -> usize {
         let request = self.request(None);

@@ -7,7 +7,7 @@ use ::machine::{
 };
 use abi::CapabilitySet;
 use fabric::Endpoint;
-use fs::{remote::Remote, socket::NetNamespace, Caller, Credentials, File};
+use fs::{remote::Remote, socket::NetNamespace, Caller, Credentials, File, Refaults};
 use std::{
     future::Future,
     pin::pin,
@@ -56,7 +56,8 @@ impl Kernels {
         let machine = Machine::new(shape);
         let tight = Rng::new(shape.seed ^ 0x50c).one_in(4);
         let kernel = |node: &crate::machine::Node| {
-            let remote = Remote::new(node.endpoint.clone(), node.memory.clone(), node.spawner.clone(), None);
+            let refaults = Arc::new(Refaults::new(&*node.memory));
+            let remote = Remote::new(node.endpoint.clone(), node.memory.clone(), node.spawner.clone(), refaults, None);
             let names: Arc<NetNamespace> = Arc::default();
             remote.join_sockets(&names, KernelId(0));
             let accounts = Accounts::new(if tight { LITTLE } else { 1 << 40 });

@@ -198,7 +198,9 @@ impl Machine {
             .map(|(index, port)| {
                 let me = KernelId(index as u16);
                 let endpoint = Endpoint::new(me, count, Box::new(port), tasks.clone());
-                Remote::new(endpoint, Arc::new(TestMemory(me, ram.clone())), tasks.clone(), paths(me))
+                let memory = Arc::new(TestMemory(me, ram.clone()));
+                let refaults = Arc::new(Refaults::new(&*memory));
+                Remote::new(endpoint, memory, tasks.clone(), refaults, paths(me))
             })
             .collect();
         for kernel in &kernels {
